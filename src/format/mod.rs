@@ -1,0 +1,23 @@
+//! THE BYTES of a capture: one file per section of `format-spec.md`, encode and decode side by side.
+//!
+//! A capture is a plain sequence of zstd frames and zstd skippable frames:
+//!
+//! ```text
+//! [skippable: file header]                          header.rs
+//! ( [skippable: descriptor] [zstd frame] )*         descriptor.rs, then by kind:
+//!        kind Segment: tables added + samples       segment.rs: strings, files, mappings, spaces,
+//!                                                   processes, tasks, addresses, stacks, samples, losses
+//!        kind KernelSymbols, Vdso, PerfMap, ElfInfo aid.rs
+//!        kind End                                   end.rs
+//! [skippable: index]                                index.rs, a cache
+//! ```
+//!
+//! Everything decoded here is hostile until checked: each length is capped and compared with the bytes
+//! that are left before anything is allocated.
+
+pub mod aid;
+pub mod end;
+pub mod header;
+pub mod process;
+pub mod samples;
+pub mod segment;

@@ -1,0 +1,150 @@
+//! Process records: who ran, which image, what was mapped, from when.
+//!
+//! A process is written into a segment when its first sample there is seen: first [`ProcessRecord::Process`],
+//! then an [`ProcessRecord::Image`] for each program it ran in the time the segment covers, each followed by
+//! its mappings. What happens to it afterwards follows as further records, each with its time. A process
+//! without samples in a segment is not in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Origin, Pid, ProcessKey, Timestamp};
+
+/// Index of a process in its segment, in the order of [`ProcessRecord::Process`] records.
+pub type ProcessId = u32;
+/// Index into the segment's strings.
+pub type StringId = u32;
+/// Index into the segment's files.
+pub type FileId = u32;
+/// Index into the segment's mapping templates.
+pub type MappingId = u32;
+/// Index into the segment's mapping lists.
+pub type SpaceId = u32;
+
+/// A piece of a file as programs map it, without the address: shared by all processes that map it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MappingTemplate {
+    /// The file.
+    pub file: FileId,
+    /// Offset in the file, in bytes.
+    pub file_offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// [`crate::event::prot`] bits.
+    pub prot: u8,
+}
+
+/// A template at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlacedMapping {
+    /// First address.
+    pub start: u64,
+    /// What is there.
+    pub mapping: MappingId,
+}
+
+/// A whole list of mappings, shared by processes that have the same (a fork without exec).
+/// The first one is the image's main executable when that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Space {
+    /// Mappings; none overlaps another.
+    pub mappings: Vec<PlacedMapping>,
+}
+
+/// One fact about a process. Records of one process are in time order; `Process` is its first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessRecord {
+    /// A process enters the segment and takes the next [`ProcessId`].
+    Process {
+        /// Who.
+        key: ProcessKey,
+        /// Parent's number, 0 when unknown or none.
+        parent: Pid,
+        /// Has no user memory: a kernel thread or the idle task.
+        kernel: bool,
+        /// How it became known.
+        origin: Origin,
+        /// cgroup v2 path, when known.
+        cgroup: Option<StringId>,
+    },
+    /// The process runs another program from `time` on: every earlier mapping is gone.
+    /// A process's first image says what it ran when it became known.
+    Image {
+        /// Who.
+        process: ProcessId,
+        /// From when; [`Timestamp::ZERO`] when it ran before recording began.
+        time: Timestamp,
+        /// 0 for the first image known, then 1 more for each exec seen.
+        exec_number: u32,
+        /// The process's (leader's) name.
+        comm: StringId,
+        /// How it became known.
+        origin: Origin,
+    },
+    /// The mappings of the current image as of `time`, all at once; replaces what was known.
+    Space {
+        /// Who.
+        process: ProcessId,
+        /// From when.
+        time: Timestamp,
+        /// Which list.
+        space: SpaceId,
+        /// How it became known.
+        origin: Origin,
+    },
+    /// A mapping is added to the current image; what it overlaps is gone from `time` on.
+    Map {
+        /// Who.
+        process: ProcessId,
+        /// From when.
+        time: Timestamp,
+        /// What and where.
+        placed: PlacedMapping,
+    },
+    /// The process (its leader) has another name from `time` on; mappings stay.
+    Comm {
+        /// Who.
+        process: ProcessId,
+        /// From when.
+        time: Timestamp,
+        /// The name.
+        comm: StringId,
+    },
+    /// The process is in another cgroup from `time` on.
+    Cgroup {
+        /// Who.
+        process: ProcessId,
+        /// From when.
+        time: Timestamp,
+        /// cgroup v2 path.
+        path: StringId,
+    },
+    /// The process ended.
+    Exit {
+        /// Who.
+        process: ProcessId,
+        /// When.
+        time: Timestamp,
+    },
+    /// Its mappings could not be read; names of its user frames will be missing.
+    Unreadable {
+        /// Who.
+        process: ProcessId,
+        /// When it was tried.
+        time: Timestamp,
+        /// Why, in words.
+        reason: StringId,
+    },
+}
+
+/// A thread with samples. A thread that is renamed or whose process execs becomes another task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Task {
+    /// Its process.
+    pub process: ProcessId,
+    /// Thread number.
+    pub tid: Pid,
+    /// `task_struct::self_exec_id` as sampled: differs between two images of one process.
+    pub exec_id: u32,
+    /// Thread name.
+    pub comm: StringId,
+}

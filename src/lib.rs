@@ -1,0 +1,3 @@
+#![doc = "wip"]
+pub mod event;
+pub mod format;
