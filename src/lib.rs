@@ -22,8 +22,15 @@
 //! The modules, in the order of the data:
 
 pub mod event;
+
 pub mod format;
-pub mod profile;
-pub mod report;
-pub mod symbolize;
+
+pub mod capture;
+
 pub mod timeline;
+
+pub mod symbolize;
+
+pub mod profile;
+
+pub mod report;
