@@ -33,4 +33,10 @@ pub mod symbolize;
 
 pub mod profile;
 
+pub mod pipeline;
+
 pub mod report;
+
+pub mod cli;
+
+pub mod command;

@@ -62,11 +62,21 @@ pub fn sample(
     writeln!(out)
 }
 
-/// Writes what only the end knows.
-pub fn closing(naming: &Naming, out: &mut dyn Write) -> io::Result<()> {
-    verdict::naming(naming)
-        .iter()
-        .try_for_each(|line| writeln!(out, "# {line}"))
+/// Writes what only the end knows: losses by cause, damage found on the way, names.
+pub fn closing(
+    about: &About,
+    damage: &[String],
+    naming: &Naming,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut lines = verdict::losses(about);
+    lines.extend(
+        damage
+            .iter()
+            .map(|d| format!("DAMAGED, this report is partial: {}", escaped(d))),
+    );
+    lines.extend(verdict::naming(naming));
+    lines.iter().try_for_each(|line| writeln!(out, "# {line}"))
 }
 
 fn stack(

@@ -44,15 +44,7 @@ pub fn opening(about: &About) -> Vec<String> {
         ));
     }
     lines.push(samples(about));
-    let other: Vec<String> = about
-        .losses
-        .iter()
-        .filter(|(class, count)| **count > 0 && !class.is_lost_sample() && !is_truncation(**class))
-        .map(|(class, count)| format!("{} {count}", class.label()))
-        .collect();
-    if !other.is_empty() {
-        lines.push(format!("left out or missing: {}", other.join(", ")));
-    }
+    lines.extend(losses(about));
     lines.push(format!("truncated stacks: in {} samples", about.truncated));
     lines.push(completeness(about));
     for damage in about.damage.iter().take(DAMAGES) {
@@ -68,6 +60,24 @@ pub fn opening(about: &About) -> Vec<String> {
             .map(|note| format!("degraded: {}", escaped(note))),
     );
     lines
+}
+
+/// What was lost or left out, by cause.
+pub fn losses(about: &About) -> Vec<String> {
+    let list = |title: &str, pick: fn(LossClass) -> bool| {
+        let causes: Vec<String> = about
+            .losses
+            .iter()
+            .filter(|(class, count)| **count > 0 && pick(**class))
+            .map(|(class, count)| format!("{} {count}", class.label()))
+            .collect();
+        (!causes.is_empty()).then(|| format!("{title}: {}", causes.join(", ")))
+    };
+    let lost = list("lost by cause", LossClass::is_lost_sample);
+    let other = list("left out or missing", |c| {
+        !c.is_lost_sample() && !is_truncation(c)
+    });
+    lost.into_iter().chain(other).collect()
 }
 
 /// How frames were named.
@@ -167,17 +177,9 @@ fn samples(about: &About) -> String {
     if about.lost > 0 {
         let taken = about.samples as f64 + about.lost as f64;
         line.push_str(&format!(
-            " ({:.1} % of those taken",
+            " ({:.1} % of those taken)",
             about.lost as f64 * 100.0 / taken
         ));
-        for (class, count) in about
-            .losses
-            .iter()
-            .filter(|(c, n)| c.is_lost_sample() && **n > 0)
-        {
-            line.push_str(&format!(", {} {count}", class.label()));
-        }
-        line.push(')');
     }
     line
 }
@@ -244,7 +246,8 @@ mod tests {
                 "host: web1, Linux 6.18.0 x86_64, 2 CPUs; recorded by bprof 0.1.0",
                 "event: cpu-clock at 99 Hz; target: system-wide",
                 "time: 2023-11-14T22:13:21.000000000Z to 2023-11-14T22:13:31.500000001Z, 10.500 s",
-                "samples: 900; lost: 100 (10.0 % of those taken, ring full 100)",
+                "samples: 900; lost: 100 (10.0 % of those taken)",
+                "lost by cause: ring full 100",
                 "left out or missing: idle 7",
                 "truncated stacks: in 3 samples",
                 "capture: complete, ended by the time asked for",
