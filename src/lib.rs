@@ -1,3 +1,4 @@
 #![doc = "wip"]
+pub mod capture;
 pub mod event;
 pub mod format;
