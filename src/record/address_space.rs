@@ -26,10 +26,15 @@ pub fn place(list: &mut Vec<Mapping>, new: Mapping) {
     let last = list.partition_point(|m| m.start < new.end).max(first);
     let covered = list.get(first..last).unwrap_or_default();
     let before = covered.first().filter(|m| m.start < new.start);
-    let before = before.map(|m| Mapping { end: new.start, ..m.clone() });
+    let before = before.map(|m| Mapping {
+        end: new.start,
+        ..m.clone()
+    });
     let after = covered.last().filter(|m| m.end > new.end).map(|m| Mapping {
         start: new.end,
-        file_offset: m.file_offset.saturating_add(new.end.saturating_sub(m.start)),
+        file_offset: m
+            .file_offset
+            .saturating_add(new.end.saturating_sub(m.start)),
         ..m.clone()
     });
     list.splice(first..last, before.into_iter().chain([new]).chain(after));
@@ -52,7 +57,11 @@ impl AddressSpace {
         for mapping in mappings {
             place(&mut base, mapping);
         }
-        AddressSpace { base: Rc::new(base), added: Vec::new(), main }
+        AddressSpace {
+            base: Rc::new(base),
+            added: Vec::new(),
+            main,
+        }
     }
 
     /// A mapping is made at `time`.
@@ -69,7 +78,11 @@ impl AddressSpace {
 
     /// What a child forked now starts with.
     pub fn fork(&mut self) -> AddressSpace {
-        AddressSpace { base: self.flatten(), added: Vec::new(), main: self.main.clone() }
+        AddressSpace {
+            base: self.flatten(),
+            added: Vec::new(),
+            main: self.main.clone(),
+        }
     }
 
     /// All mappings as they are now.
@@ -102,22 +115,23 @@ impl AddressSpace {
     /// `list` with the main executable's mappings first: the order captures promise.
     pub fn main_first(&self, mut list: Vec<Mapping>) -> Vec<Mapping> {
         let rank = |m: &Mapping| {
-            self.main.iter().position(|f| Rc::ptr_eq(f, &m.file)).unwrap_or(self.main.len())
+            self.main
+                .iter()
+                .position(|f| Rc::ptr_eq(f, &m.file))
+                .unwrap_or(self.main.len())
         };
         list.sort_by_key(rank);
         list
     }
 
-    /// Whether an executable mapping covers `address` now.
-    pub fn covers(&self, address: u64) -> bool {
+    /// What an executable mapping maps at `address` now, if one covers it.
+    pub fn covering(&self, address: u64) -> Option<MappedKind> {
+        let covers = |m: &&Mapping| (m.start..m.end).contains(&address);
+        let newest = self.added.iter().rev().map(|(_, m)| m).find(covers);
         let at = self.base.partition_point(|m| m.end <= address);
-        self.base.get(at).is_some_and(|m| m.start <= address)
-            || self.added.iter().any(|(_, m)| (m.start..m.end).contains(&address))
-    }
-
-    /// Whether nothing is mapped.
-    pub fn is_empty(&self) -> bool {
-        self.base.is_empty() && self.added.is_empty()
+        newest
+            .or(self.base.get(at).filter(covers))
+            .map(|m| m.file.kind)
     }
 }
 
@@ -137,12 +151,25 @@ mod tests {
     }
 
     fn map(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
-        Mapping { start, end, file_offset: offset, prot: 5, file: file(path) }
+        Mapping {
+            start,
+            end,
+            file_offset: offset,
+            prot: 5,
+            file: file(path),
+        }
     }
 
     fn shape(list: &[Mapping]) -> Vec<(u64, u64, u64, String)> {
         list.iter()
-            .map(|m| (m.start, m.end, m.file_offset, String::from_utf8_lossy(&m.file.path).into_owned()))
+            .map(|m| {
+                (
+                    m.start,
+                    m.end,
+                    m.file_offset,
+                    String::from_utf8_lossy(&m.file.path).into_owned(),
+                )
+            })
             .collect()
     }
 
@@ -152,13 +179,21 @@ mod tests {
         place(&mut list, map(15, 35, 0, "c"));
         assert_eq!(
             shape(&list),
-            [(10, 15, 100, "a".into()), (15, 35, 0, "c".into()), (35, 40, 205, "b".into())]
+            [
+                (10, 15, 100, "a".into()),
+                (15, 35, 0, "c".into()),
+                (35, 40, 205, "b".into())
+            ]
         );
         let mut list = vec![map(10, 40, 100, "a")];
         place(&mut list, map(20, 30, 7, "n"));
         assert_eq!(
             shape(&list),
-            [(10, 20, 100, "a".into()), (20, 30, 7, "n".into()), (30, 40, 120, "a".into())]
+            [
+                (10, 20, 100, "a".into()),
+                (20, 30, 7, "n".into()),
+                (30, 40, 120, "a".into())
+            ]
         );
         let mut list = vec![map(10, 20, 0, "a")];
         place(&mut list, map(20, 30, 0, "b"));
@@ -166,7 +201,11 @@ mod tests {
         place(&mut list, map(10, 20, 5, "a2"));
         assert_eq!(
             shape(&list),
-            [(0, 10, 0, "z".into()), (10, 20, 5, "a2".into()), (20, 30, 0, "b".into())]
+            [
+                (0, 10, 0, "z".into()),
+                (10, 20, 5, "a2".into()),
+                (20, 30, 0, "b".into())
+            ]
         );
         place(&mut list, map(0, 100, 0, "all"));
         assert_eq!(shape(&list), [(0, 100, 0, "all".into())]);
@@ -179,8 +218,8 @@ mod tests {
         let mut child = parent.fork();
         parent.add(Timestamp(5), map(30, 40, 0, "plug.so"));
         child.add(Timestamp(6), map(50, 60, 0, "own.so"));
-        assert!(child.covers(15) && child.covers(55) && !child.covers(35));
-        assert!(parent.covers(35) && !parent.covers(55));
+        assert!([15, 55, 35].map(|a| child.covering(a).is_some()) == [true, true, false]);
+        assert!([35, 55].map(|a| parent.covering(a).is_some()) == [true, false]);
         assert_eq!(parent.until(Timestamp(4)).1.len(), 1);
         parent.settle();
         assert_eq!(parent.until(Timestamp::ZERO).0.len(), 2);

@@ -59,36 +59,49 @@ impl Program {
     pub fn load(config: &Config<'_>) -> Result<Program> {
         quiet_libbpf();
         // libbpf wants the object at a fixed place for as long as the program lives, which is as long as we do.
-        let place: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = ProfilerSkelBuilder::default().open(place).context("cannot open the BPF program")?;
+        let place: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = ProfilerSkelBuilder::default()
+            .open(place)
+            .context("cannot open the BPF program")?;
 
-        let rodata = open.maps.rodata_data.as_deref_mut().context("the BPF program has no configuration")?;
+        let rodata = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .context("the BPF program has no configuration")?;
         let (kind, id) = match config.filter {
             Filter::None => (filter::FILTER_NONE, 0),
             Filter::ProcessGroup(id) => (filter::FILTER_PGRP, id),
             Filter::Session(id) => (filter::FILTER_SESSION, id),
             Filter::Cgroup(_) => (filter::FILTER_CGROUP, 0),
         };
-        rodata.config = types::config {
-            filter: kind,
-            filter_id: id,
-            skip_idle: u32::from(config.skip_idle),
-            max_user: config.depths.user as u32,
-            max_kernel: config.depths.kernel as u32,
-            wake_bytes: u64::from(config.ring_bytes / 2),
-        };
+        rodata.config.filter = kind;
+        rodata.config.filter_id = id;
+        rodata.config.skip_idle = u32::from(config.skip_idle);
+        rodata.config.max_user = config.depths.user as u32;
+        rodata.config.max_kernel = config.depths.kernel as u32;
+        rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
         let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
-        open.maps.scratch.set_value_size((size_of::<sample_head>() + deepest) as u32)?;
+        open.maps
+            .scratch
+            .set_value_size((size_of::<sample_head>() + deepest) as u32)?;
         open.maps.scratch.set_max_entries(config.possible)?;
         open.maps.rings.set_max_entries(config.possible)?;
 
         let skel = open.load().context("the kernel refuses the BPF program")?;
         let mut rings = Vec::new();
         for cpu in config.online {
-            let ring = create_ring(config.ring_bytes)
-                .with_context(|| format!("cannot make a ring of {} bytes for CPU {cpu}", config.ring_bytes))?;
+            let ring = create_ring(config.ring_bytes).with_context(|| {
+                format!(
+                    "cannot make a ring of {} bytes for CPU {cpu}",
+                    config.ring_bytes
+                )
+            })?;
             let fd = ring.as_fd().as_raw_fd();
-            skel.maps.rings.update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+            skel.maps
+                .rings
+                .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
             rings.push(ring);
         }
         if let Filter::Cgroup(dir) = config.filter {
@@ -124,7 +137,11 @@ impl Program {
     }
 
     /// Adds to `losses` what the program counted since the last call: class, CPU, how many.
-    pub fn losses(&self, seen: &mut Counters, mut lost: impl FnMut(LossClass, u32, u64)) -> Result<()> {
+    pub fn losses(
+        &self,
+        seen: &mut Counters,
+        mut lost: impl FnMut(LossClass, u32, u64),
+    ) -> Result<()> {
         for (class, which) in [
             (LossClass::RingFull, counter::COUNT_RING_FULL),
             (LossClass::Scratch, counter::COUNT_SCRATCH),
@@ -158,7 +175,14 @@ fn create_ring(bytes: u32) -> Result<MapHandle> {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    Ok(MapHandle::create(MapType::RingBuf, Some("profiler_ring"), 0, 0, bytes, &opts)?)
+    Ok(MapHandle::create(
+        MapType::RingBuf,
+        Some("profiler_ring"),
+        0,
+        0,
+        bytes,
+        &opts,
+    )?)
 }
 
 /// libbpf prints what it does to stderr; our errors say what matters.

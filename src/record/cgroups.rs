@@ -26,7 +26,11 @@ const MAX_DEPTH: usize = 64;
 impl Cgroups {
     /// Finds where cgroup v2 is mounted; without a mount no cgroup has a path.
     pub fn new() -> Cgroups {
-        Cgroups { mount: mount_point(), paths: HashMap::new(), next_scan: Instant::now() }
+        Cgroups {
+            mount: mount_point(),
+            paths: HashMap::new(),
+            next_scan: Instant::now(),
+        }
     }
 
     /// Path of cgroup `id` from the root of the hierarchy (`/` is the root itself).
@@ -44,12 +48,16 @@ impl Cgroups {
 
     fn scan(&mut self) {
         self.next_scan = Instant::now() + SCAN_AGAIN;
-        let Some(mount) = self.mount.clone() else { return };
+        let Some(mount) = self.mount.clone() else {
+            return;
+        };
         // The number of a cgroup is the inode number of its directory; that of the root is always 1.
         self.paths.insert(1, b"/".to_vec());
         let mut todo = vec![(mount, Vec::new())];
         while let Some((dir, path)) = todo.pop() {
-            let Ok(entries) = fs::read_dir(&dir) else { continue };
+            let Ok(entries) = fs::read_dir(&dir) else {
+                continue;
+            };
             for entry in entries.flatten() {
                 if !entry.file_type().is_ok_and(|t| t.is_dir()) {
                     continue;
@@ -79,8 +87,11 @@ mod tests {
 
     #[test]
     fn paths_told_by_the_kernel_are_kept_and_unknown_numbers_have_none() {
-        let mut cgroups =
-            Cgroups { mount: None, paths: HashMap::new(), next_scan: Instant::now() };
+        let mut cgroups = Cgroups {
+            mount: None,
+            paths: HashMap::new(),
+            next_scan: Instant::now(),
+        };
         cgroups.add(77, b"/a/b c".to_vec());
         assert_eq!(cgroups.path(77), Some(&b"/a/b c"[..]));
         assert_eq!(cgroups.path(78), None);

@@ -49,7 +49,10 @@ mod tests {
         assert_eq!(parse_list("0-1\n"), Some(vec![0, 1]));
         assert_eq!(parse_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
         let gap = parse_list("0-11,13").unwrap_or_default();
-        assert_eq!((gap.len(), gap.contains(&12), gap.last()), (13, false, Some(&13)));
+        assert_eq!(
+            (gap.len(), gap.contains(&12), gap.last()),
+            (13, false, Some(&13))
+        );
         assert_eq!(parse_list("0-511").map(|c| c.len()), Some(512));
         assert_eq!(parse_list("3,1-2,2").as_deref(), Some(&[1, 2, 3][..]));
     }

@@ -45,7 +45,9 @@ impl Files {
     /// Completes `file` from the mapped file itself: through the process's own view, because its paths are
     /// relative to its root and may lead elsewhere, or nowhere, for everybody else.
     fn look_at(&mut self, process: Pid, raw: &RawMapping, file: &mut MappedFile) {
-        let Some((opened, named)) = open_mapped(process, raw) else { return };
+        let Some((opened, named)) = open_mapped(process, raw) else {
+            return;
+        };
         if let Named::AsGiven = named {
             // A file that really is called "... (deleted)".
             file.path.clone_from(&raw.path);
@@ -55,8 +57,11 @@ impl Files {
             return;
         }
         let Ok(meta) = opened.metadata() else { return };
-        let version =
-            FileVersion { size: meta.size(), mtime_sec: meta.mtime(), mtime_nsec: meta.mtime_nsec() as u32 };
+        let version = FileVersion {
+            size: meta.size(),
+            mtime_sec: meta.mtime(),
+            mtime_nsec: meta.mtime_nsec() as u32,
+        };
         let build_id = match file.inode {
             Some(inode) => self
                 .build_ids
@@ -100,16 +105,23 @@ fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
         Path::new(root).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
     };
     if suffixed && raw.inode.is_some() {
-        if let Some(file) = open_regular(&below(&root, &raw.path)).filter(|f| is_inode(f, raw.inode)) {
+        if let Some(file) =
+            open_regular(&below(&root, &raw.path)).filter(|f| is_inode(f, raw.inode))
+        {
             return Some((file, Named::AsGiven));
         }
     }
-    let map_file = PathBuf::from(format!("/proc/{process}/map_files/{:x}-{:x}", raw.start, raw.end));
+    let map_file = PathBuf::from(format!(
+        "/proc/{process}/map_files/{:x}-{:x}",
+        raw.start, raw.end
+    ));
     let by_path = |root: &str| open_regular(&below(root, bare)).filter(|f| is_inode(f, raw.inode));
     let file = if suffixed {
         open_regular(&map_file)
     } else {
-        by_path(&root).or_else(|| open_regular(&map_file)).or_else(|| by_path("/"))
+        by_path(&root)
+            .or_else(|| open_regular(&map_file))
+            .or_else(|| by_path("/"))
     };
     file.map(|file| (file, Named::Otherwise))
 }
@@ -151,13 +163,17 @@ fn read_build_id(file: &File) -> Option<BuildId> {
 fn elf_build_id<'d, H: FileHeader<Endian = Endianness>>(data: impl ReadRef<'d>) -> Option<BuildId> {
     let header = H::parse(data).ok()?;
     let endian = header.endian().ok()?;
-    header.program_headers(endian, data).ok()?.iter().find_map(|segment| {
-        let mut notes = segment.notes(endian, data).ok()??;
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
-                return BuildId::new(note.desc());
+    header
+        .program_headers(endian, data)
+        .ok()?
+        .iter()
+        .find_map(|segment| {
+            let mut notes = segment.notes(endian, data).ok()??;
+            while let Ok(Some(note)) = notes.next() {
+                if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                    return BuildId::new(note.desc());
+                }
             }
-        }
-        None
-    })
+            None
+        })
 }

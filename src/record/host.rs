@@ -69,19 +69,24 @@ fn wall_offset() -> i64 {
     // The two clocks are read one after the other: of several tries the one with the least time between.
     let tries = (0..5).map(|_| {
         let before = now();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as i64);
         let after = now();
         let middle = (before.0 + after.since(before) / 2).cast_signed();
         (after.since(before), wall - middle)
     });
-    tries.min_by_key(|(gap, _)| *gap).map_or(0, |(_, offset)| offset)
+    tries
+        .min_by_key(|(gap, _)| *gap)
+        .map_or(0, |(_, offset)| offset)
 }
 
 /// Build ID of the running kernel: `/sys/kernel/notes` is its note section.
 fn kernel_build_id() -> Option<BuildId> {
     let notes = fs::read("/sys/kernel/notes").ok()?;
     let mut notes =
-        NoteIterator::<elf::FileHeader64<Endianness>>::new(Endianness::default(), 4, &notes).ok()?;
+        NoteIterator::<elf::FileHeader64<Endianness>>::new(Endianness::default(), 4, &notes)
+            .ok()?;
     while let Ok(Some(note)) = notes.next() {
         let gnu = note.name() == elf::ELF_NOTE_GNU;
         if gnu && note.n_type(Endianness::default()) == elf::NT_GNU_BUILD_ID {

@@ -35,7 +35,10 @@ const LONGEST: u64 = 1 << 20;
 impl Kallsyms {
     /// Reads the table. `None` when addresses are hidden (`kptr_restrict`, no CAP_SYSLOG): all the same.
     pub fn read() -> io::Result<Option<Kallsyms>> {
-        Kallsyms::parse(BufReader::with_capacity(1 << 16, File::open("/proc/kallsyms")?))
+        Kallsyms::parse(BufReader::with_capacity(
+            1 << 16,
+            File::open("/proc/kallsyms")?,
+        ))
     }
 
     fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
@@ -43,8 +46,14 @@ impl Kallsyms {
         let (mut idle_start, mut idle_end) = (0, 0);
         let mut etext = 0;
         let mut line = Vec::new();
-        while { line.clear(); text.read_until(b'\n', &mut line)? } > 0 {
-            let Some(symbol) = parse_line(&line) else { continue };
+        while {
+            line.clear();
+            text.read_until(b'\n', &mut line)?
+        } > 0
+        {
+            let Some(symbol) = parse_line(&line) else {
+                continue;
+            };
             match symbol.name {
                 "_stext" => table.stext = symbol.address,
                 "_etext" => etext = symbol.address,
@@ -68,13 +77,26 @@ impl Kallsyms {
         // The end of the kernel's text bounds its last function.
         if etext != 0 {
             let at = table.entries.partition_point(|e| e.start < etext);
-            table.entries.insert(at, Entry { start: etext, name: 0, len: 0, module: 0 });
+            table.entries.insert(
+                at,
+                Entry {
+                    start: etext,
+                    name: 0,
+                    len: 0,
+                    module: 0,
+                },
+            );
         }
         Ok(Some(table))
     }
 
     fn add(&mut self, symbol: &Line<'_>) {
-        let mut entry = Entry { start: symbol.address, name: 0, len: 0, module: 0 };
+        let mut entry = Entry {
+            start: symbol.address,
+            name: 0,
+            len: 0,
+            module: 0,
+        };
         if symbol.is_code() {
             entry.name = self.names.len() as u32;
             entry.len = symbol.name.len().min(usize::from(u16::MAX)) as u16;
@@ -92,11 +114,21 @@ impl Kallsyms {
 
     /// The symbols that cover `addresses`, sorted and each once.
     pub fn covering(&self, addresses: &[u64]) -> KernelSymbols {
-        let mut found: Vec<KernelSymbol> =
-            addresses.iter().filter_map(|address| self.symbol(*address)).collect();
+        let mut found: Vec<KernelSymbol> = addresses
+            .iter()
+            .filter_map(|address| self.symbol(*address))
+            .collect();
         found.sort_by_key(|s| s.start);
         found.dedup_by_key(|s| s.start);
-        KernelSymbols { stext: self.stext, symbols: found }
+        KernelSymbols {
+            stext: self.stext,
+            symbols: found,
+        }
+    }
+
+    /// Whether a code symbol covers `address`.
+    pub fn covers(&self, address: u64) -> bool {
+        self.symbol(address).is_some()
     }
 
     fn symbol(&self, address: u64) -> Option<KernelSymbol> {
@@ -107,12 +139,17 @@ impl Kallsyms {
         let first = self.entries.partition_point(|e| e.start < start);
         let entry = self.entries.get(first..after)?.iter().find(|e| e.len > 0)?;
         let end = next.min(start.saturating_add(LONGEST));
-        let name = self.names.get(entry.name as usize..entry.name as usize + usize::from(entry.len))?;
+        let name = self
+            .names
+            .get(entry.name as usize..entry.name as usize + usize::from(entry.len))?;
         (address < end).then(|| KernelSymbol {
             start,
             end,
             name: name.into(),
-            module: usize::from(entry.module).checked_sub(1).and_then(|m| self.modules.get(m)).cloned(),
+            module: usize::from(entry.module)
+                .checked_sub(1)
+                .and_then(|m| self.modules.get(m))
+                .cloned(),
         })
     }
 }
@@ -140,7 +177,12 @@ fn parse_line(line: &[u8]) -> Option<Line<'_>> {
         None => (rest, None),
     };
     let module = module.map(|m| m.trim().trim_start_matches('[').trim_end_matches(']'));
-    Some(Line { address: u64::from_str_radix(address, 16).ok()?, kind: *kind.as_bytes().first()?, name, module })
+    Some(Line {
+        address: u64::from_str_radix(address, 16).ok()?,
+        kind: *kind.as_bytes().first()?,
+        name,
+        module,
+    })
 }
 
 #[cfg(test)]
@@ -171,17 +213,41 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
 
     #[test]
     fn an_address_gets_the_symbol_that_covers_it_and_no_other() {
-        let table = Kallsyms::parse(TABLE.as_bytes()).expect("readable").expect("addresses");
+        let table = Kallsyms::parse(TABLE.as_bytes())
+            .expect("readable")
+            .expect("addresses");
         assert_eq!(table.stext, 0xffff_ffff_8100_0000);
-        assert_eq!(table.idle_text, Some((0xffff_ffff_8100_0200, 0xffff_ffff_8100_0280)));
-        assert_eq!(name(&table, 0xffff_ffff_8100_0000).as_deref(), Some("_stext"));
-        assert_eq!(name(&table, 0xffff_ffff_8100_01ff).as_deref(), Some("second"));
-        assert_eq!(name(&table, 0xffff_ffff_8100_02ff).as_deref(), Some("__cpuidle_text_end"));
+        assert_eq!(
+            table.idle_text,
+            Some((0xffff_ffff_8100_0200, 0xffff_ffff_8100_0280))
+        );
+        assert_eq!(
+            name(&table, 0xffff_ffff_8100_0000).as_deref(),
+            Some("_stext")
+        );
+        assert_eq!(
+            name(&table, 0xffff_ffff_8100_01ff).as_deref(),
+            Some("second")
+        );
+        assert_eq!(
+            name(&table, 0xffff_ffff_8100_02ff).as_deref(),
+            Some("__cpuidle_text_end")
+        );
         assert_eq!(name(&table, 0xffff_ffff_8100_0300), None, "after the text");
         assert_eq!(name(&table, 0xffff_ffff_8180_0010), None, "data");
-        assert_eq!(name(&table, 0xffff_ffff_c000_1008).as_deref(), Some("mod_fn [nf_tables]"));
-        assert_eq!(name(&table, 0xffff_ffff_c000_1108).as_deref(), Some("bpf_prog_1234_sample [bpf]"));
-        assert_eq!(name(&table, 0xffff_ffff_d000_0000), None, "far above the last symbol");
+        assert_eq!(
+            name(&table, 0xffff_ffff_c000_1008).as_deref(),
+            Some("mod_fn [nf_tables]")
+        );
+        assert_eq!(
+            name(&table, 0xffff_ffff_c000_1108).as_deref(),
+            Some("bpf_prog_1234_sample [bpf]")
+        );
+        assert_eq!(
+            name(&table, 0xffff_ffff_d000_0000),
+            None,
+            "far above the last symbol"
+        );
         assert_eq!(name(&table, 0xffff_ffff_8000_0000), None, "below the first");
         let covering = table.covering(&[0xffff_ffff_8100_0104, 0xffff_ffff_8100_0108]);
         assert_eq!(covering.symbols.len(), 1);
@@ -191,9 +257,17 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
     #[test]
     fn hidden_addresses_are_no_table() {
         let hidden = "0000000000000000 T _stext\n0000000000000000 T first\n";
-        assert!(Kallsyms::parse(hidden.as_bytes()).expect("readable").is_none());
+        assert!(
+            Kallsyms::parse(hidden.as_bytes())
+                .expect("readable")
+                .is_none()
+        );
         assert!(Kallsyms::parse(&b""[..]).expect("readable").is_none());
         let single = "ffffffff81000000 T a\nffffffff81000000 T b\n";
-        assert!(Kallsyms::parse(single.as_bytes()).expect("readable").is_none());
+        assert!(
+            Kallsyms::parse(single.as_bytes())
+                .expect("readable")
+                .is_none()
+        );
     }
 }

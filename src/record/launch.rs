@@ -38,14 +38,20 @@ pub struct NotStarted {
 impl NotStarted {
     /// As shells do: 127 when there is no such command, 126 when it may not be run.
     pub fn exit_code(&self) -> u8 {
-        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+        if self.source.kind() == io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        }
     }
 }
 
 impl Held {
     /// Forks the child; it waits before exec.
     pub fn fork(words: &[OsString]) -> Result<Held> {
-        let Some((program, arguments)) = words.split_first() else { bail!("no command to run") };
+        let Some((program, arguments)) = words.split_first() else {
+            bail!("no command to run")
+        };
         let (mut told, mut tell) = io::pipe().context("cannot make a pipe")?;
         let (wait, go) = io::pipe().context("cannot make a pipe")?;
         let (wait_fd, go_fd) = (wait.as_raw_fd(), go.as_raw_fd());
@@ -80,7 +86,12 @@ impl Held {
             };
             return Err(cause).with_context(|| format!("cannot fork to run {name}"));
         }
-        Ok(Held { pid: Pid(u32::from_ne_bytes(pid)), go, spawner, name })
+        Ok(Held {
+            pid: Pid(u32::from_ne_bytes(pid)),
+            go,
+            spawner,
+            name,
+        })
     }
 
     /// Lets it exec.
@@ -90,7 +101,13 @@ impl Held {
         drop(self.go);
         let child = match self.spawner.join() {
             Ok(Ok(child)) => child,
-            Ok(Err(source)) => return Err(NotStarted { name: self.name, source }.into()),
+            Ok(Err(source)) => {
+                return Err(NotStarted {
+                    name: self.name,
+                    source,
+                }
+                .into());
+            }
             Err(_) => bail!("cannot run {}: the launching thread failed", self.name),
         };
         let pid = rustix::process::Pid::from_child(&child);
@@ -128,6 +145,8 @@ impl Running {
 
 /// An exit status as a shell shows it: the code, or 128 and the signal.
 pub fn shell_status(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1)
+    status
+        .code()
+        .or_else(|| status.signal().map(|s| 128 + s))
+        .unwrap_or(1)
 }
-

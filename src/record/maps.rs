@@ -58,7 +58,10 @@ pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
 fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
     let text = fs::read(path)?;
     let lines = text.split(|b| *b == b'\n').filter_map(parse_maps_line);
-    Ok(lines.filter(|line| line.prot & prot::EXEC != 0).map(RawMapping::from).collect())
+    Ok(lines
+        .filter(|line| line.prot & prot::EXEC != 0)
+        .map(RawMapping::from)
+        .collect())
 }
 
 impl From<MapsLine> for RawMapping {
@@ -97,8 +100,10 @@ struct ProcmapQuery {
 }
 
 /// `_IOWR('f', 17, struct procmap_query)`.
-const PROCMAP_QUERY: libc::c_ulong =
-    (3 << 30) | ((size_of::<ProcmapQuery>() as libc::c_ulong) << 16) | ((b'f' as libc::c_ulong) << 8) | 17;
+const PROCMAP_QUERY: libc::c_ulong = (3 << 30)
+    | ((size_of::<ProcmapQuery>() as libc::c_ulong) << 16)
+    | ((b'f' as libc::c_ulong) << 8)
+    | 17;
 const QUERY_EXECUTABLE: u64 = 4;
 const QUERY_COVERING_OR_NEXT: u64 = 16;
 
@@ -122,7 +127,11 @@ fn query_all(maps: &File) -> io::Result<Vec<RawMapping>> {
         // points to outlive the call and are as long as it says.
         if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
             let err = io::Error::last_os_error();
-            return if err.raw_os_error() == Some(libc::ENOENT) { Ok(found) } else { Err(err) };
+            return if err.raw_os_error() == Some(libc::ENOENT) {
+                Ok(found)
+            } else {
+                Err(err)
+            };
         }
         let name_len = (query.vma_name_size as usize).saturating_sub(1);
         found.push(RawMapping {
@@ -136,7 +145,9 @@ fn query_all(maps: &File) -> io::Result<Vec<RawMapping>> {
                 minor: query.dev_minor,
                 inode: query.inode,
             }),
-            build_id: build_id.get(..query.build_id_size as usize).and_then(BuildId::new),
+            build_id: build_id
+                .get(..query.build_id_size as usize)
+                .and_then(BuildId::new),
         });
         // A mapping that ends where it starts would never end; the kernel has none.
         from = query.vma_end.max(from + 1);
@@ -150,21 +161,42 @@ mod tests {
     #[test]
     fn labels_are_never_files() {
         let kinds = [
-            (&b"/usr/lib/libc.so.6"[..], MappedKind::File, &b"/usr/lib/libc.so.6"[..]),
+            (
+                &b"/usr/lib/libc.so.6"[..],
+                MappedKind::File,
+                &b"/usr/lib/libc.so.6"[..],
+            ),
             (b"/tmp/a b (deleted)", MappedKind::File, b"/tmp/a b"),
             (b"", MappedKind::Anonymous, b""),
             (b"//anon", MappedKind::Anonymous, b"//anon"),
-            (b"[anon:JIT code]", MappedKind::Anonymous, b"[anon:JIT code]"),
+            (
+                b"[anon:JIT code]",
+                MappedKind::Anonymous,
+                b"[anon:JIT code]",
+            ),
             (b"[anon_shmem:x]", MappedKind::Anonymous, b"[anon_shmem:x]"),
             (b"/dev/zero (deleted)", MappedKind::Anonymous, b"/dev/zero"),
             (b"/memfd:jit (deleted)", MappedKind::Memfd, b"/memfd:jit"),
-            (b"/SYSV00000000 (deleted)", MappedKind::Memfd, b"/SYSV00000000"),
+            (
+                b"/SYSV00000000 (deleted)",
+                MappedKind::Memfd,
+                b"/SYSV00000000",
+            ),
             (b"[vdso]", MappedKind::Vdso, b"[vdso]"),
             (b"[heap]", MappedKind::Special, b"[heap]"),
-            (b"anon_inode:[perf_event]", MappedKind::Special, b"anon_inode:[perf_event]"),
+            (
+                b"anon_inode:[perf_event]",
+                MappedKind::Special,
+                b"anon_inode:[perf_event]",
+            ),
         ];
         for (path, kind, bare) in kinds {
-            assert_eq!(classify(path), (kind, bare), "{:?}", String::from_utf8_lossy(path));
+            assert_eq!(
+                classify(path),
+                (kind, bare),
+                "{:?}",
+                String::from_utf8_lossy(path)
+            );
         }
     }
 
@@ -180,7 +212,14 @@ mod tests {
             assert_eq!((q.start, q.end, q.prot), (t.start, t.end, t.prot));
             assert_eq!((&q.path, q.inode), (&t.path, t.inode));
             // The text has an offset for anonymous memory too, which means nothing.
-            assert_eq!(q.file_offset, if t.inode.is_some() { t.offset } else { q.file_offset });
+            assert_eq!(
+                q.file_offset,
+                if t.inode.is_some() {
+                    t.offset
+                } else {
+                    q.file_offset
+                }
+            );
         }
     }
 }

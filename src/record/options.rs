@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::event::Pid;
+use crate::format::header::Sampling;
 
 /// All of it.
 #[derive(Debug, Clone)]
@@ -57,6 +58,15 @@ pub enum Rate {
     Period(u64),
 }
 
+impl From<Rate> for Sampling {
+    fn from(rate: Rate) -> Sampling {
+        match rate {
+            Rate::Frequency(hz) => Sampling::Frequency(hz),
+            Rate::Period(period) => Sampling::Period(period),
+        }
+    }
+}
+
 /// Whom to sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -79,7 +89,12 @@ pub enum Target {
 impl Target {
     /// In words, for the capture's header.
     pub fn describe(&self) -> String {
-        let list = |pids: &[Pid]| pids.iter().map(Pid::to_string).collect::<Vec<_>>().join(",");
+        let list = |pids: &[Pid]| {
+            pids.iter()
+                .map(Pid::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         match self {
             Target::System => "system-wide".into(),
             Target::Processes(pids) => format!("processes {}", list(pids)),

@@ -7,8 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use anyhow::Result;
-
 use super::address_space::{AddressSpace, Mapping};
 use super::cgroups::Cgroups;
 use super::files::Files;
@@ -16,11 +14,12 @@ use super::maps::{RawMapping, read_executable};
 use super::output::Output;
 use super::procfs;
 use super::sideband::{SideEvent, SideKind};
-use crate::capture::writer::CaptureWriter;
-use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp};
-use crate::format::process::{
-    MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Space, StringId,
-};
+use crate::capture::writer::{CaptureWriter, TablesFull};
+use crate::event::{LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, StringId};
+
+/// What captures are written with here.
+pub type Writer = CaptureWriter<Output>;
 
 /// What a sample says of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,7 +43,11 @@ pub struct Sampled {
 impl Sampled {
     /// The thread's name without padding.
     pub fn comm(&self) -> &[u8] {
-        let len = self.comm.iter().position(|b| *b == 0).unwrap_or(self.comm.len());
+        let len = self
+            .comm
+            .iter()
+            .position(|b| *b == 0)
+            .unwrap_or(self.comm.len());
         self.comm.get(..len).unwrap_or_default()
     }
 }
@@ -118,6 +121,8 @@ struct Process {
     images: Vec<Image>,
     /// Side-band records were lost since its mappings were known to be right.
     stale: bool,
+    /// Has had samples.
+    sampled: bool,
     /// Where the open segment has it, and the cgroup it has it in.
     written: Option<(ProcessId, u64)>,
     /// When `/proc` was last read because of an address nothing covers.
@@ -152,6 +157,10 @@ pub struct Processes {
     /// When each process was read from `/proc`: events before that are known already.
     read_at: HashMap<Pid, Timestamp>,
     next_sweep: u64,
+    /// Distinct processes with samples so far.
+    pub sampled: u64,
+    /// A sample was seen in the vdso.
+    pub vdso_sampled: bool,
 }
 
 /// A process that runs in code nothing is known to map is looked at again, but not more often than this (ns).
@@ -172,12 +181,16 @@ impl Processes {
             batch: 0,
             read_at: HashMap::new(),
             next_sweep: SWEEP,
+            sampled: 0,
+            vdso_sampled: false,
         }
     }
 
     /// Reads `process` from `/proc` at `now`. `false` when it is gone.
     pub fn snapshot(&mut self, process: Pid, now: Timestamp) -> bool {
-        let Ok(stat) = procfs::read_stat(process) else { return false };
+        let Ok(stat) = procfs::read_stat(process) else {
+            return false;
+        };
         let mut image = Image::new(Timestamp::ZERO, 0, Origin::Snapshot, stat.comm);
         if !stat.kernel {
             match self.read_space(process) {
@@ -197,6 +210,7 @@ impl Processes {
             touched: self.batch,
             images: vec![image],
             stale: false,
+            sampled: false,
             written: None,
             looked_again: None,
         };
@@ -223,7 +237,10 @@ impl Processes {
     /// When `process` began to run the program it was launched for, if it has.
     pub fn exec_time(&self, process: Pid) -> Option<Timestamp> {
         let images = &self.by_pid.get(&process)?.first()?.images;
-        images.iter().find(|i| i.number > 0 && i.origin == Origin::Event).map(|i| i.since)
+        images
+            .iter()
+            .find(|i| i.number > 0 && i.origin == Origin::Event)
+            .map(|i| i.since)
     }
 
     fn read_space(&mut self, process: Pid) -> io::Result<AddressSpace> {
@@ -244,7 +261,7 @@ impl Processes {
     }
 
     /// Takes in what the kernel told, in time order; what concerns processes of the open segment is written.
-    pub fn apply(&mut self, event: SideEvent, writer: &mut CaptureWriter<Output>) -> Result<()> {
+    pub fn apply(&mut self, event: SideEvent, writer: &mut Writer) -> Result<(), TablesFull> {
         let SideEvent { time, what } = event;
         let pid = match &what {
             SideKind::Thread { process }
@@ -259,7 +276,10 @@ impl Processes {
             }
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
-                self.by_pid.values_mut().flatten().for_each(|p| p.stale = true);
+                self.by_pid
+                    .values_mut()
+                    .flatten()
+                    .for_each(|p| p.stale = true);
                 return Ok(());
             }
         };
@@ -268,18 +288,22 @@ impl Processes {
         }
         match what {
             SideKind::Fork { parent, .. } => self.forked(pid, parent, time),
-            SideKind::Exec { comm, .. } => self.execed(pid, time, comm, writer),
+            SideKind::Exec { comm, .. } => self.execed(pid, time, comm, writer)?,
             SideKind::Map { mapping, .. } => {
                 if self.alive(pid).is_some() {
                     let mapping = self.mapping(pid, &mapping);
-                    self.mapped(pid, time, mapping, writer);
+                    self.mapped(pid, time, mapping, writer)?;
                 }
             }
             SideKind::Comm { comm, .. } => {
                 if let Some(process) = self.alive(pid) {
                     if let Some((id, _)) = process.written {
-                        let comm = writer.string(&comm);
-                        writer.process(ProcessRecord::Comm { process: id, time, comm });
+                        let comm = writer.string(&comm)?;
+                        writer.process(ProcessRecord::Comm {
+                            process: id,
+                            time,
+                            comm,
+                        })?;
                     }
                     if let Some(image) = process.current() {
                         image.renamed.push((time, comm));
@@ -300,7 +324,7 @@ impl Processes {
                     }
                     process.ended = Some(time);
                     if let Some((id, _)) = process.written {
-                        writer.process(ProcessRecord::Exit { process: id, time });
+                        writer.process(ProcessRecord::Exit { process: id, time })?;
                     }
                 }
             }
@@ -312,13 +336,18 @@ impl Processes {
 
     /// The living process of this number.
     fn alive(&mut self, pid: Pid) -> Option<&mut Process> {
-        self.by_pid.get_mut(&pid)?.last_mut().filter(|p| p.ended.is_none())
+        self.by_pid
+            .get_mut(&pid)?
+            .last_mut()
+            .filter(|p| p.ended.is_none())
     }
 
     fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
         let inherited = self.alive(parent).map(|p| {
             let kernel = p.kernel;
-            let image = p.current().map(|i| (i.current_comm().to_vec(), i.space.fork()));
+            let image = p
+                .current()
+                .map(|i| (i.current_comm().to_vec(), i.space.fork()));
             (kernel, p.stale, image)
         });
         let (kernel, stale, image) = match inherited {
@@ -340,6 +369,7 @@ impl Processes {
             touched: self.batch,
             images: vec![first],
             stale,
+            sampled: false,
             written: None,
             looked_again: None,
         };
@@ -355,23 +385,28 @@ impl Processes {
         pid: Pid,
         time: Timestamp,
         comm: Vec<u8>,
-        writer: &mut CaptureWriter<Output>,
-    ) {
-        let Some(process) = self.alive(pid) else { return };
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let Some(process) = self.alive(pid) else {
+            return Ok(());
+        };
         process.kernel = false;
         process.stale = false;
         let number = process.current().map_or(0, |i| i.number + 1);
         if let Some((id, _)) = process.written {
-            let comm = writer.string(&comm);
+            let comm = writer.string(&comm)?;
             writer.process(ProcessRecord::Image {
                 process: id,
                 time,
                 exec_number: number,
                 comm,
                 origin: Origin::Event,
-            });
+            })?;
         }
-        process.images.push(Image::new(time, number, Origin::Event, comm));
+        process
+            .images
+            .push(Image::new(time, number, Origin::Event, comm));
+        Ok(())
     }
 
     fn mapped(
@@ -379,20 +414,31 @@ impl Processes {
         pid: Pid,
         time: Timestamp,
         mapping: Mapping,
-        writer: &mut CaptureWriter<Output>,
-    ) {
-        let Some(process) = self.alive(pid) else { return };
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let Some(process) = self.alive(pid) else {
+            return Ok(());
+        };
         if let Some((id, _)) = process.written {
-            let placed = place_in(writer, &mapping);
-            writer.process(ProcessRecord::Map { process: id, time, placed });
+            let placed = place_in(writer, &mapping)?;
+            writer.process(ProcessRecord::Map {
+                process: id,
+                time,
+                placed,
+            })?;
         }
         if let Some(image) = process.current() {
             image.space.add(time, mapping);
         }
+        Ok(())
     }
 
     /// The process of a sample in the open segment, written there now if it was not.
-    pub fn resolve(&mut self, sample: &FirstSample, writer: &mut CaptureWriter<Output>) -> ProcessId {
+    pub fn resolve(
+        &mut self,
+        sample: &FirstSample,
+        writer: &mut Writer,
+    ) -> Result<ProcessId, TablesFull> {
         let sampled = &sample.sampled;
         let pid = sampled.key.tgid;
         let at = match self.find(sampled.key) {
@@ -400,22 +446,34 @@ impl Processes {
             None => self.adopt(sampled),
         };
         self.touch(pid);
-        self.refresh(at, sample, writer);
-        let path = self.cgroups.path(sampled.cgroup_id).map(|path| writer.string(path));
-        let Some(process) = self.get(pid, at) else { return 0 };
+        self.refresh(at, sample, writer)?;
+        let path = self
+            .cgroups
+            .path(sampled.cgroup_id)
+            .map(|path| writer.string(path))
+            .transpose()?;
+        let Some(process) = self.get(pid, at) else {
+            return Err(TablesFull);
+        };
         process.start = Start::At(sampled.key.start_time);
         let id = match process.written {
             Some((id, cgroup)) => {
                 if let Some(path) = path.filter(|_| cgroup != sampled.cgroup_id) {
                     let time = sample.first;
-                    writer.process(ProcessRecord::Cgroup { process: id, time, path });
+                    writer.process(ProcessRecord::Cgroup {
+                        process: id,
+                        time,
+                        path,
+                    })?;
                 }
                 id
             }
-            None => write(process, sample, path, writer),
+            None => write(process, sample, path, writer)?,
         };
         process.written = Some((id, sampled.cgroup_id));
-        id
+        let new = !std::mem::replace(&mut process.sampled, true);
+        self.sampled += u64::from(new);
+        Ok(id)
     }
 
     fn touch(&mut self, pid: Pid) {
@@ -430,7 +488,9 @@ impl Processes {
     /// Which of the processes of this number: the first one that can have started then.
     fn find(&self, key: ProcessKey) -> Option<usize> {
         let list = self.by_pid.get(&key.tgid)?;
-        let exact = list.iter().position(|p| p.start == Start::At(key.start_time));
+        let exact = list
+            .iter()
+            .position(|p| p.start == Start::At(key.start_time));
         exact.or_else(|| {
             list.iter().position(|p| match p.start {
                 Start::At(_) => false,
@@ -459,6 +519,7 @@ impl Processes {
             touched: self.batch,
             images: vec![image],
             stale: !sampled.kernel,
+            sampled: false,
             written: None,
             looked_again: None,
         };
@@ -473,26 +534,47 @@ impl Processes {
     }
 
     /// Reads mappings again where what is known cannot be trusted: records were lost, or an exec was missed.
-    fn refresh(&mut self, at: usize, sample: &FirstSample, writer: &mut CaptureWriter<Output>) {
-        let FirstSample { sampled, first, now } = sample;
+    fn refresh(
+        &mut self,
+        at: usize,
+        sample: &FirstSample,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let FirstSample {
+            sampled,
+            first,
+            now,
+        } = sample;
         let pid = sampled.key.tgid;
-        let Some(process) = self.get(pid, at) else { return };
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         if process.kernel || sampled.kernel {
-            return;
+            return Ok(());
         }
         let missed_exec = !sampled.in_exec
             && image_at(&mut process.images, *first)
                 .is_some_and(|i| *i.exec_id.get_or_insert(sampled.exec_id) != sampled.exec_id)
             && process.images.last().is_some_and(|i| i.since <= *first);
         if !process.stale && !missed_exec {
-            return;
+            return Ok(());
         }
         process.stale = false;
         let ended = process.ended.is_some();
-        let read = if ended { Err("the process ended".into()) } else { self.read_if_same(sampled.key) };
-        let Some(process) = self.get(pid, at) else { return };
+        let read = if ended {
+            Err("the process ended".into())
+        } else {
+            self.read_if_same(sampled.key)
+        };
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         // Records of a process are in time order, and what was told up to now is written already.
-        let since = if process.written.is_some() { *now } else { *first };
+        let since = if process.written.is_some() {
+            *now
+        } else {
+            *first
+        };
         if missed_exec {
             let number = process.images.last().map_or(0, |i| i.number + 1);
             let mut image = Image::new(since, number, Origin::Sample, sampled.comm().to_vec());
@@ -500,7 +582,9 @@ impl Processes {
             process.images.push(image);
         }
         let written = process.written;
-        let Some(image) = process.images.last_mut() else { return };
+        let Some(image) = process.images.last_mut() else {
+            return Ok(());
+        };
         match read {
             Ok(space) => image.space = space,
             Err(reason) => {
@@ -510,10 +594,11 @@ impl Processes {
         }
         if let Some((id, _)) = written {
             if missed_exec {
-                write_image_head(id, image, writer);
+                write_image_head(id, image, writer)?;
             }
-            write_space(id, image, since, since, writer);
+            write_space(id, image, since, since, writer)?;
         }
+        Ok(())
     }
 
     fn get(&mut self, pid: Pid, at: usize) -> Option<&mut Process> {
@@ -530,7 +615,11 @@ impl Processes {
         }
         let space = self.read_space(key.tgid).map_err(|err| err.to_string())?;
         // Still the same after reading, or the mappings are somebody else's.
-        if same(self.tick_ns) { Ok(space) } else { Err("process ended".into()) }
+        if same(self.tick_ns) {
+            Ok(space)
+        } else {
+            Err("process ended".into())
+        }
     }
 
     /// A sample of `sampled` had its user leaf at `address`: if nothing covers it, the process is read again.
@@ -539,35 +628,59 @@ impl Processes {
         sampled: &Sampled,
         address: u64,
         now: Timestamp,
-        writer: &mut CaptureWriter<Output>,
-    ) {
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
         if sampled.kernel || address >= USER_TOP {
-            return;
+            return Ok(());
         }
-        let Some(at) = self.find(sampled.key) else { return };
+        let Some(at) = self.find(sampled.key) else {
+            return Ok(());
+        };
         let pid = sampled.key.tgid;
-        let Some(process) = self.get(pid, at) else { return };
-        let recently = process.looked_again.is_some_and(|then| now.since(then) < LOOK_AGAIN);
-        let covered = process.images.last().is_none_or(|image| image.space.covers(address));
-        if covered || recently || process.ended.is_some() || sampled.in_exec {
-            return;
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
+        let recently = process
+            .looked_again
+            .is_some_and(|then| now.since(then) < LOOK_AGAIN);
+        let ended = process.ended.is_some();
+        let covering = process
+            .images
+            .last()
+            .map(|image| image.space.covering(address));
+        if covering == Some(Some(MappedKind::Vdso)) {
+            self.vdso_sampled = true;
         }
+        if covering != Some(None) || recently || ended || sampled.in_exec {
+            return Ok(());
+        }
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         process.looked_again = Some(now);
-        let Ok(space) = self.read_if_same(sampled.key) else { return };
-        let Some(process) = self.get(pid, at) else { return };
+        let Ok(space) = self.read_if_same(sampled.key) else {
+            return Ok(());
+        };
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         let written = process.written;
         if let Some(image) = process.images.last_mut() {
             image.space = space;
             image.unreadable = None;
             if let Some((id, _)) = written {
-                write_space(id, image, now, now, writer);
+                write_space(id, image, now, now, writer)?;
             }
         }
+        Ok(())
     }
 
     /// The open segment was closed: nobody is written in the next one yet.
     pub fn segment_started(&mut self) {
-        self.by_pid.values_mut().flatten().for_each(|p| p.written = None);
+        self.by_pid
+            .values_mut()
+            .flatten()
+            .for_each(|p| p.written = None);
     }
 
     /// All samples of the batch are resolved. Forgets what no later sample can need: a sample can come one
@@ -580,7 +693,9 @@ impl Processes {
                 break;
             }
             self.touched.pop_front();
-            let Some(list) = self.by_pid.get_mut(&pid) else { continue };
+            let Some(list) = self.by_pid.get_mut(&pid) else {
+                continue;
+            };
             list.retain(|p| p.ended.is_none() || !settled(p.touched, self.batch));
             for process in list.iter_mut().filter(|p| settled(p.touched, self.batch)) {
                 let old = process.images.len().saturating_sub(1);
@@ -635,7 +750,9 @@ fn main_files(process: Pid, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
         let mapped = mappings.iter().find(|m| m.file.path == path)?;
         Some(mapped.file.clone())
     };
-    let Ok(exe) = std::fs::read_link(format!("/proc/{process}/exe")) else { return Vec::new() };
+    let Ok(exe) = std::fs::read_link(format!("/proc/{process}/exe")) else {
+        return Vec::new();
+    };
     let bytes = exe.as_os_str().as_bytes();
     let bare = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
     let mut main: Vec<_> = named(bare).into_iter().collect();
@@ -643,7 +760,10 @@ fn main_files(process: Pid, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
     if name.starts_with(b"ld") && !main.is_empty() {
         let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let program = arguments.split(|b| *b == 0).skip(1).find_map(|argument| {
-            let name = argument.rsplit(|b| *b == b'/').next().filter(|n| !n.is_empty())?;
+            let name = argument
+                .rsplit(|b| *b == b'/')
+                .next()
+                .filter(|n| !n.is_empty())?;
             mappings.iter().find(|m| {
                 m.file.path.rsplit(|b| *b == b'/').next() == Some(name)
                     && main.iter().all(|known| *known != m.file)
@@ -654,15 +774,18 @@ fn main_files(process: Pid, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
     main
 }
 
-fn place_in(writer: &mut CaptureWriter<Output>, mapping: &Mapping) -> PlacedMapping {
-    let file = writer.file(&mapping.file);
+fn place_in(writer: &mut Writer, mapping: &Mapping) -> Result<PlacedMapping, TablesFull> {
+    let file = writer.file(&mapping.file)?;
     let template = MappingTemplate {
         file,
         file_offset: mapping.file_offset,
         len: mapping.end - mapping.start,
         prot: mapping.prot,
     };
-    PlacedMapping { start: mapping.start, mapping: writer.mapping(&template) }
+    Ok(PlacedMapping {
+        start: mapping.start,
+        mapping: writer.mapping(&template)?,
+    })
 }
 
 /// Writes all that is known of `process` into the open segment.
@@ -670,40 +793,49 @@ fn write(
     process: &Process,
     sample: &FirstSample,
     cgroup: Option<StringId>,
-    writer: &mut CaptureWriter<Output>,
-) -> ProcessId {
-    let id = writer.add_process(ProcessRecord::Process {
-        key: sample.sampled.key,
-        parent: process.parent,
-        kernel: process.kernel,
-        origin: process.origin,
-        cgroup,
-    });
+    writer: &mut Writer,
+) -> Result<ProcessId, TablesFull> {
+    let key = sample.sampled.key;
+    let id = writer.add_process(key, process.parent, process.kernel, process.origin, cgroup)?;
     // An image that ended before the first sample names nothing.
-    let from = process.images.iter().rposition(|i| i.since <= sample.first).unwrap_or(0);
+    let from = process
+        .images
+        .iter()
+        .rposition(|i| i.since <= sample.first)
+        .unwrap_or(0);
     for image in process.images.iter().skip(from) {
-        write_image_head(id, image, writer);
-        write_space(id, image, image.since, sample.first.max(image.since), writer);
+        write_image_head(id, image, writer)?;
+        write_space(
+            id,
+            image,
+            image.since,
+            sample.first.max(image.since),
+            writer,
+        )?;
         if let Some(reason) = &image.unreadable {
-            let reason = writer.string(reason.as_bytes());
-            writer.process(ProcessRecord::Unreadable { process: id, time: image.since, reason });
+            let reason = writer.string(reason.as_bytes())?;
+            writer.process(ProcessRecord::Unreadable {
+                process: id,
+                time: image.since,
+                reason,
+            })?;
         }
     }
     if let Some(time) = process.ended.filter(|t| *t != Timestamp::MAX) {
-        writer.process(ProcessRecord::Exit { process: id, time });
+        writer.process(ProcessRecord::Exit { process: id, time })?;
     }
-    id
+    Ok(id)
 }
 
-fn write_image_head(id: ProcessId, image: &Image, writer: &mut CaptureWriter<Output>) {
-    let comm = writer.string(&image.comm);
+fn write_image_head(id: ProcessId, image: &Image, writer: &mut Writer) -> Result<(), TablesFull> {
+    let comm = writer.string(&image.comm)?;
     writer.process(ProcessRecord::Image {
         process: id,
         time: image.since,
         exec_number: image.number,
         comm,
         origin: image.origin,
-    });
+    })
 }
 
 /// Writes mappings and names of an image: what was there at `first`, before which no sample needs them, as one
@@ -713,24 +845,51 @@ fn write_space(
     image: &Image,
     since: Timestamp,
     first: Timestamp,
-    writer: &mut CaptureWriter<Output>,
-) {
+    writer: &mut Writer,
+) -> Result<(), TablesFull> {
     let (now, later) = image.space.until(first);
     let mut records = Vec::new();
     if !now.is_empty() {
         let now = image.space.main_first(now);
-        let mappings = now.iter().map(|m| place_in(writer, m)).collect();
-        let (space, origin) = (writer.space(Space { mappings }), image.origin);
-        records.push((since, ProcessRecord::Space { process: id, time: since, space, origin }));
+        let mappings = now
+            .iter()
+            .map(|m| place_in(writer, m))
+            .collect::<Result<_, _>>()?;
+        let (space, origin) = (writer.space(mappings)?, image.origin);
+        records.push((
+            since,
+            ProcessRecord::Space {
+                process: id,
+                time: since,
+                space,
+                origin,
+            },
+        ));
     }
     for (time, mapping) in later {
-        let placed = place_in(writer, mapping);
-        records.push((*time, ProcessRecord::Map { process: id, time: *time, placed }));
+        let placed = place_in(writer, mapping)?;
+        records.push((
+            *time,
+            ProcessRecord::Map {
+                process: id,
+                time: *time,
+                placed,
+            },
+        ));
     }
     for (time, comm) in &image.renamed {
-        let comm = writer.string(comm);
-        records.push((*time, ProcessRecord::Comm { process: id, time: *time, comm }));
+        let comm = writer.string(comm)?;
+        records.push((
+            *time,
+            ProcessRecord::Comm {
+                process: id,
+                time: *time,
+                comm,
+            },
+        ));
     }
     records.sort_by_key(|(time, _)| *time);
-    records.into_iter().for_each(|(_, record)| writer.process(record));
+    records
+        .into_iter()
+        .try_for_each(|(_, record)| writer.process(record))
 }

@@ -69,12 +69,15 @@ pub fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
         rest = tail.get(len..)?;
         tail.get(..len)
     };
-    let (range, flags, offset, device, inode) =
-        (field()?, field()?, field()?, field()?, field()?);
+    let (range, flags, offset, device, inode) = (field()?, field()?, field()?, field()?, field()?);
     let (start, end) = split_hex(range, b'-')?;
     let (major, minor) = split_hex(device, b':')?;
     let inode: u64 = std::str::from_utf8(inode).ok()?.parse().ok()?;
-    let path = rest.iter().position(|b| *b != b' ').and_then(|at| rest.get(at..)).unwrap_or(b"");
+    let path = rest
+        .iter()
+        .position(|b| *b != b' ')
+        .and_then(|at| rest.get(at..))
+        .unwrap_or(b"");
     let has = |at: usize, c: u8, bit: u8| if flags.get(at) == Some(&c) { bit } else { 0 };
     (start < end).then(|| MapsLine {
         start,
@@ -84,7 +87,11 @@ pub fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
             | has(2, b'x', prot::EXEC)
             | has(3, b's', prot::SHARED),
         offset: hex(offset).unwrap_or(0),
-        inode: (inode != 0).then_some(InodeKey { major: major as u32, minor: minor as u32, inode }),
+        inode: (inode != 0).then_some(InodeKey {
+            major: major as u32,
+            minor: minor as u32,
+            inode,
+        }),
         path: unescape_newlines(path),
     })
 }
@@ -116,7 +123,9 @@ fn unescape_newlines(path: &[u8]) -> Vec<u8> {
 
 /// The cgroup v2 path in `/proc/PID/cgroup`: the line `0::PATH`.
 pub fn parse_cgroup(text: &[u8]) -> Option<Vec<u8>> {
-    text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"0::")).map(<[u8]>::to_vec)
+    text.split(|b| *b == b'\n')
+        .find_map(|line| line.strip_prefix(b"0::"))
+        .map(<[u8]>::to_vec)
 }
 
 /// Where cgroup v2 is mounted, from `/proc/self/mounts` (on hybrid hierarchies not at `/sys/fs/cgroup`).
@@ -196,7 +205,9 @@ mod tests {
     fn stat_line(comm: &[u8]) -> Vec<u8> {
         let mut line = b"4321 (".to_vec();
         line.extend_from_slice(comm);
-        line.extend_from_slice(b") S 17 4321 4321 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2");
+        line.extend_from_slice(
+            b") S 17 4321 4321 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2",
+        );
         line
     }
 
@@ -205,7 +216,10 @@ mod tests {
         for comm in [&b"sh"[..], b"a) S 1 (b c", b"two\nlines", b"\xff\xfe)", b""] {
             let stat = parse_stat(&stat_line(comm)).expect("a stat line");
             assert_eq!(stat.comm, comm);
-            assert_eq!((stat.parent, stat.start_ticks, stat.kernel), (Pid(17), 987_654, false));
+            assert_eq!(
+                (stat.parent, stat.start_ticks, stat.kernel),
+                (Pid(17), 987_654, false)
+            );
             assert_eq!(stat.threads, 1);
         }
         assert_eq!(parse_stat(b"1 (cut) S 2 3"), None);
@@ -219,16 +233,27 @@ mod tests {
             b"55d0c0000000-55d0c0002000 r-xp 00001000 103:0a 1234 /tmp/a b/pro  g (deleted)",
         )
         .expect("a line");
-        assert_eq!((line.start, line.end, line.offset), (0x55d0_c000_0000, 0x55d0_c000_2000, 0x1000));
+        assert_eq!(
+            (line.start, line.end, line.offset),
+            (0x55d0_c000_0000, 0x55d0_c000_2000, 0x1000)
+        );
         assert_eq!(line.prot, prot::READ | prot::EXEC);
-        assert_eq!(line.inode, Some(InodeKey { major: 0x103, minor: 0xa, inode: 1234 }));
+        assert_eq!(
+            line.inode,
+            Some(InodeKey {
+                major: 0x103,
+                minor: 0xa,
+                inode: 1234
+            })
+        );
         assert_eq!(line.path, b"/tmp/a b/pro  g (deleted)");
 
         let anon = parse_maps_line(b"7f00-8f00 rw-s 00000000 00:00 0 ").expect("a line");
         assert_eq!((anon.path.as_slice(), anon.inode), (&b""[..], None));
         assert_eq!(anon.prot, prot::READ | prot::WRITE | prot::SHARED);
 
-        let named = parse_maps_line(b"7f00-8f00 ---p 00000000 00:00 0        [anon:x y]").expect("a line");
+        let named =
+            parse_maps_line(b"7f00-8f00 ---p 00000000 00:00 0        [anon:x y]").expect("a line");
         assert_eq!(named.path, b"[anon:x y]");
 
         let high =
@@ -239,7 +264,13 @@ mod tests {
         let odd = parse_maps_line(b"1-2 r-xp 0 00:01 5 /a\\012b\xff\\x").expect("a line");
         assert_eq!(odd.path, b"/a\nb\xff\\x");
 
-        for bad in [&b""[..], b"x", b"1-2", b"2-1 r-xp 0 0:0 0", b"1-2 r-xp 0 00 0 /x"] {
+        for bad in [
+            &b""[..],
+            b"x",
+            b"1-2",
+            b"2-1 r-xp 0 0:0 0",
+            b"1-2 r-xp 0 00 0 /x",
+        ] {
             assert_eq!(parse_maps_line(bad), None, "{bad:?}");
         }
     }
@@ -250,7 +281,10 @@ mod tests {
         assert_eq!(parse_cgroup(text).as_deref(), Some(&b"/user.slice/x y"[..]));
         assert_eq!(parse_cgroup(b"1:cpu:/\n"), None);
         let mounts = b"tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup2 /sys/fs/cgroup/uni\\040fied cgroup2 rw 0 0\n";
-        assert_eq!(parse_cgroup_mount(mounts).as_deref(), Some(&b"/sys/fs/cgroup/uni fied"[..]));
+        assert_eq!(
+            parse_cgroup_mount(mounts).as_deref(),
+            Some(&b"/sys/fs/cgroup/uni fied"[..])
+        );
         assert_eq!(parse_cgroup_mount(b"proc /proc proc rw 0 0\n"), None);
     }
 }

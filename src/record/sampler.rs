@@ -41,18 +41,30 @@ pub struct SamplingEvents {
 
 /// `/proc/sys/kernel/perf_event_max_sample_rate`: a higher frequency is refused by the kernel.
 pub fn max_frequency() -> Option<u64> {
-    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
+    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// `/proc/sys/kernel/perf_event_max_stack`: how deep the kernel walks a stack.
 pub fn max_stack() -> usize {
     let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
-    limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
+    limit
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(127)
 }
 
 /// Finds the event to sample: the one asked for, else cycles if the machine can count them, else the CPU clock.
 pub fn choose_event(asked: Option<Event>, rate: Rate) -> Result<Event> {
-    let probe = |event| match builder(event, rate).any_pid().any_cpu().observe_self().build() {
+    let probe = |event| match builder(event, rate)
+        .any_pid()
+        .any_cpu()
+        .observe_self()
+        .build()
+    {
         Ok(_) => Ok(()),
         Err(err) => Err(err),
     };
@@ -138,7 +150,9 @@ impl SamplingEvents {
                 }
             }
             Where::OnExec(thread, inherit) => {
-                let opened = on_thread(event, rate, *thread, *inherit).enable_on_exec(true).build();
+                let opened = on_thread(event, rate, *thread, *inherit)
+                    .enable_on_exec(true)
+                    .build();
                 add(opened, &|| "the command".into())?;
             }
         }
@@ -150,7 +164,10 @@ impl SamplingEvents {
 
     /// Samples from now on.
     pub fn enable(&mut self) -> Result<()> {
-        self.counters.iter_mut().try_for_each(Counter::enable).context("cannot start sampling")
+        self.counters
+            .iter_mut()
+            .try_for_each(Counter::enable)
+            .context("cannot start sampling")
     }
 
     /// Samples no more. A thread that is gone is no error.

@@ -2,7 +2,7 @@
 //! a process of a millisecond has its mappings too. One event for each CPU, which counts nothing.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use perf_event::data::parse::Parser;
@@ -111,9 +111,14 @@ impl SideBand {
             bail!("no CPU on which processes can be watched (perf side-band)");
         }
         for sampler in &mut samplers {
-            sampler.enable().context("cannot start the perf side-band")?;
+            sampler
+                .enable()
+                .context("cannot start the perf side-band")?;
         }
-        Ok(SideBand { samplers, has_build_ids })
+        Ok(SideBand {
+            samplers,
+            has_build_ids,
+        })
     }
 
     /// Appends everything told since the last call to `events`, in time order.
@@ -128,7 +133,10 @@ impl SideBand {
                 bytes.extend_from_slice(&record.ty().to_ne_bytes());
                 bytes.extend_from_slice(&record.misc().to_ne_bytes());
                 bytes.extend_from_slice(&(record.len() as u16 + 8).to_ne_bytes());
-                record.data().iter().for_each(|part| bytes.extend_from_slice(part));
+                record
+                    .data()
+                    .iter()
+                    .for_each(|part| bytes.extend_from_slice(part));
                 // A record of a shape this build does not know says nothing it could use.
                 let mut parser = Parser::new(bytes.as_slice(), config.clone());
                 if let Ok(Some(event)) = parser.parse_record(Decode) {
@@ -144,7 +152,9 @@ impl SideBand {
     /// Descriptors that become readable when a ring is half full.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         // SAFETY: the descriptor is open as long as the sampler, which `self` owns.
-        self.samplers.iter().map(|s| unsafe { BorrowedFd::borrow_raw(s.as_raw_fd()) })
+        self.samplers
+            .iter()
+            .map(|s| unsafe { BorrowedFd::borrow_raw(s.as_raw_fd()) })
     }
 }
 
@@ -179,7 +189,10 @@ struct Decode;
 
 impl Decode {
     fn event(metadata: &RecordMetadata, what: SideKind) -> Option<SideEvent> {
-        Some(SideEvent { time: Timestamp(metadata.sample_id().time()?), what })
+        Some(SideEvent {
+            time: Timestamp(metadata.sample_id().time()?),
+            what,
+        })
     }
 }
 
@@ -210,24 +223,38 @@ impl<'a> Visitor<'a> for Decode {
         let what = if record.pid == record.ppid {
             SideKind::Thread { process }
         } else {
-            SideKind::Fork { process, parent: Pid(record.ppid) }
+            SideKind::Fork {
+                process,
+                parent: Pid(record.ppid),
+            }
         };
         Self::event(&metadata, what)
     }
 
     fn visit_exit(self, record: Exit, metadata: RecordMetadata) -> Self::Output {
-        Self::event(&metadata, SideKind::Exit { process: Pid(record.pid) })
+        Self::event(
+            &metadata,
+            SideKind::Exit {
+                process: Pid(record.pid),
+            },
+        )
     }
 
     fn visit_mmap2(self, record: Mmap2<'a>, metadata: RecordMetadata) -> Self::Output {
         let inode = match (record.maj(), record.min(), record.ino()) {
-            (Some(major), Some(minor), Some(inode)) if inode != 0 => {
-                Some(InodeKey { major, minor, inode })
-            }
+            (Some(major), Some(minor), Some(inode)) if inode != 0 => Some(InodeKey {
+                major,
+                minor,
+                inode,
+            }),
             _ => None,
         };
         let bit = |from: u32, to: u8| if record.prot & from != 0 { to } else { 0 };
-        let shared = if record.flags & libc::MAP_SHARED as u32 != 0 { prot::SHARED } else { 0 };
+        let shared = if record.flags & libc::MAP_SHARED as u32 != 0 {
+            prot::SHARED
+        } else {
+            0
+        };
         let mapping = RawMapping {
             start: record.addr,
             end: record.addr.saturating_add(record.len),
@@ -237,11 +264,23 @@ impl<'a> Visitor<'a> for Decode {
             inode,
             path: record.filename.into_owned(),
         };
-        Self::event(&metadata, SideKind::Map { process: Pid(record.pid), mapping })
+        Self::event(
+            &metadata,
+            SideKind::Map {
+                process: Pid(record.pid),
+                mapping,
+            },
+        )
     }
 
     fn visit_cgroup(self, record: CGroup<'a>, metadata: RecordMetadata) -> Self::Output {
-        Self::event(&metadata, SideKind::Cgroup { id: record.id, path: record.path.into_owned() })
+        Self::event(
+            &metadata,
+            SideKind::Cgroup {
+                id: record.id,
+                path: record.path.into_owned(),
+            },
+        )
     }
 }
 

@@ -72,9 +72,15 @@ pub fn find(target: &Target) -> Result<Found> {
             for &pid in pids {
                 match procfs::process_of_thread(pid) {
                     Ok(process) if process == pid => {}
-                    Ok(process) => bail!("{pid} is a thread of process {process}: use -t {pid} or -p {process}"),
-                    Err(err) if err.kind() == io::ErrorKind::NotFound => bail!("there is no process {pid}"),
-                    Err(err) => return Err(err).with_context(|| format!("cannot look at process {pid}")),
+                    Ok(process) => bail!(
+                        "{pid} is a thread of process {process}: use -t {pid} or -p {process}"
+                    ),
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                        bail!("there is no process {pid}")
+                    }
+                    Err(err) => {
+                        return Err(err).with_context(|| format!("cannot look at process {pid}"));
+                    }
                 }
             }
             Found::Processes(pids.clone())
@@ -84,8 +90,12 @@ pub fn find(target: &Target) -> Result<Found> {
             for &tid in tids {
                 match procfs::process_of_thread(tid) {
                     Ok(process) => processes.insert(process),
-                    Err(err) if err.kind() == io::ErrorKind::NotFound => bail!("there is no thread {tid}"),
-                    Err(err) => return Err(err).with_context(|| format!("cannot look at thread {tid}")),
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                        bail!("there is no thread {tid}")
+                    }
+                    Err(err) => {
+                        return Err(err).with_context(|| format!("cannot look at thread {tid}"));
+                    }
                 };
             }
             Found::Threads(tids.clone(), processes.into_iter().collect())
@@ -97,7 +107,9 @@ pub fn find(target: &Target) -> Result<Found> {
 /// Whether a process has `id` as that word of its stat (counted after the name).
 fn any_process(word: usize, id: u32) -> Result<bool> {
     let processes = procfs::list_processes().context("cannot list /proc")?;
-    Ok(processes.into_iter().any(|pid| procfs::stat_word(pid, word) == Some(u64::from(id))))
+    Ok(processes
+        .into_iter()
+        .any(|pid| procfs::stat_word(pid, word) == Some(u64::from(id))))
 }
 
 /// A cgroup given as a directory, or as a path from the root of the cgroup v2 hierarchy.
@@ -134,7 +146,9 @@ pub fn threads_of(processes: &[Pid], mut each: impl FnMut(Pid) -> Result<()>) ->
             let threads = match procfs::list_threads(process) {
                 Ok(threads) => threads,
                 Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-                Err(err) => return Err(err).with_context(|| format!("cannot list threads of {process}")),
+                Err(err) => {
+                    return Err(err).with_context(|| format!("cannot list threads of {process}"));
+                }
             };
             for thread in threads {
                 if known.insert(thread) {

@@ -52,13 +52,19 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         | bit(kernel_len >= depths.kernel, sample_flags::KERNEL_TRUNCATED)
         | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
         | bit(in_exec, sample_flags::IN_EXEC)
-        | bit(!kernel_thread && user_len == 0, sample_flags::USER_UNREADABLE);
+        | bit(
+            !kernel_thread && user_len == 0,
+            sample_flags::USER_UNREADABLE,
+        );
     Some(RingSample {
         time: Timestamp(head.time),
         cpu: head.cpu,
         flags,
         sampled: Sampled {
-            key: ProcessKey { tgid: Pid(head.tgid), start_time: Timestamp(head.start_time) },
+            key: ProcessKey {
+                tgid: Pid(head.tgid),
+                start_time: Timestamp(head.start_time),
+            },
             tid: Pid(head.tid),
             comm: head.comm.map(|c| c.cast_unsigned()),
             exec_id: head.exec_id,
@@ -75,7 +81,10 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
 mod tests {
     use super::*;
 
-    const DEPTHS: Depths = Depths { user: 3, kernel: 127 };
+    const DEPTHS: Depths = Depths {
+        user: 3,
+        kernel: 127,
+    };
 
     /// A record in memory aligned as a ring aligns it.
     fn record(head: &sample_head, stacks: &[u64]) -> Vec<u64> {
@@ -118,12 +127,23 @@ mod tests {
     fn stacks_are_told_apart_and_cut_ones_marked() {
         let words = record(&head(), &[0xffff_8000, 0x1000, 0x2000]);
         let sample = decode(bytes(&words), DEPTHS).expect("a sample");
-        assert_eq!((sample.kernel, sample.user), (&[0xffff_8000][..], &[0x1000, 0x2000][..]));
+        assert_eq!(
+            (sample.kernel, sample.user),
+            (&[0xffff_8000][..], &[0x1000, 0x2000][..])
+        );
         assert_eq!(sample.flags, sample_flags::IN_KERNEL);
         assert_eq!(sample.sampled.comm(), b"sh");
-        assert_eq!((sample.time, sample.sampled.tid, sample.cpu), (Timestamp(5), Pid(11), 1));
+        assert_eq!(
+            (sample.time, sample.sampled.tid, sample.cpu),
+            (Timestamp(5), Pid(11), 1)
+        );
 
-        let deep = sample_head { user_frames: 3, kernel_frames: 0, flags: sample_flag(0), ..head() };
+        let deep = sample_head {
+            user_frames: 3,
+            kernel_frames: 0,
+            flags: sample_flag(0),
+            ..head()
+        };
         let words = record(&deep, &[1, 2, 3]);
         let sample = decode(bytes(&words), DEPTHS).expect("a sample");
         assert_eq!(sample.flags, sample_flags::USER_TRUNCATED);
@@ -131,11 +151,21 @@ mod tests {
 
     #[test]
     fn an_unreadable_user_stack_is_said_and_the_sample_kept() {
-        let failed = sample_head { user_frames: -1, kernel_frames: -1, ..head() };
+        let failed = sample_head {
+            user_frames: -1,
+            kernel_frames: -1,
+            ..head()
+        };
         let words = record(&failed, &[]);
         let sample = decode(bytes(&words), DEPTHS).expect("a sample");
-        assert_eq!(sample.flags, sample_flags::IN_KERNEL | sample_flags::USER_UNREADABLE);
-        let thread = sample_head { flags: sample_flag::SAMPLE_KTHREAD, ..failed };
+        assert_eq!(
+            sample.flags,
+            sample_flags::IN_KERNEL | sample_flags::USER_UNREADABLE
+        );
+        let thread = sample_head {
+            flags: sample_flag::SAMPLE_KTHREAD,
+            ..failed
+        };
         let words = record(&thread, &[]);
         assert_eq!(decode(bytes(&words), DEPTHS).map(|s| s.flags), Some(0));
     }
