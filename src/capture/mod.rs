@@ -5,6 +5,13 @@
 //! in spite of damage and gives segments that can be decoded on their own, on any thread.
 
 mod intern;
+pub mod reader;
+mod scan;
+mod source;
+pub mod tables;
 pub mod writer;
 
+pub use reader::{Aids, CaptureError, Damage, DamageKind, FrameData, Reader, SegmentReader};
+pub use scan::IndexState;
+pub use tables::{LossTotals, NewEntries, StackTable, Tables};
 pub use writer::{CaptureWriter, SampleInput, TablesFull, WriteError};

@@ -175,7 +175,7 @@ impl<W: Write> CaptureWriter<W> {
             zstd: FrameCompressor::new(level).map_err(WriteError::Zstd)?,
             segment: 1,
             ordinal: 0,
-            sizes: TableSizes::default(),
+            sizes: TableSizes::new(header.events.len()),
             strings: Interner::default(),
             files: Interner::default(),
             mappings: Interner::default(),
@@ -519,7 +519,7 @@ impl<W: Write> CaptureWriter<W> {
             self.segment += 1;
             self.ordinal = 0;
         }
-        self.sizes = TableSizes::default();
+        self.sizes = TableSizes::new(self.sizes.events as usize);
         self.strings.clear();
         self.files.clear();
         self.mappings.clear();

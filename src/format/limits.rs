@@ -28,3 +28,7 @@ pub const STACK_DEPTH: usize = 4096;
 pub const INDEX_ENTRIES: u64 = 1 << 16;
 /// CPU numbers are below this.
 pub const CPUS: u64 = 1 << 16;
+/// Bytes of the content of one symbol-aid or end frame.
+pub const AID: usize = 16 << 20;
+/// Bytes of the content of all symbol-aid frames a reader takes; later ones are left out, and said so.
+pub const AIDS: u64 = 64 << 20;

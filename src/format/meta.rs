@@ -33,13 +33,22 @@ pub fn decode<T: DeserializeOwned>(
     Ok(record)
 }
 
-/// Takes a record that is a whole frame of its own, all of it.
+/// Takes a record that is a whole frame of its own, all of it; at most [`limits::AID`] bytes.
 pub fn decode_frame<T: DeserializeOwned>(
     what: &'static str,
     bytes: &[u8],
 ) -> Result<T, FormatError> {
     let mut input = Input::new(what, bytes);
-    let config = bincode::config::standard().with_limit::<{ limits::FRAME_CONTENT as usize }>();
+    let value = bytes.len() as u64;
+    if value > limits::AID as u64 {
+        let limit = limits::AID as u64;
+        return Err(input.error(Problem::OverLimit {
+            what: "content size",
+            value,
+            limit,
+        }));
+    }
+    let config = bincode::config::standard().with_limit::<{ limits::AID }>();
     let (record, used) = bincode::serde::decode_from_slice(bytes, config)
         .map_err(|err| input.error(reason(what, &err)))?;
     input.take(used, what)?;

@@ -36,6 +36,8 @@ pub struct Sample {
 /// What the samples of a frame may refer to.
 #[derive(Debug, Clone)]
 pub struct SampleContext {
+    /// Events in the header.
+    pub events: u32,
     /// Tasks known.
     pub tasks: u32,
     /// User stack nodes known.
@@ -46,6 +48,25 @@ pub struct SampleContext {
     pub user_ends: ChainEnds,
     /// Chains of kernel stacks this frame adds.
     pub kernel_ends: ChainEnds,
+}
+
+impl SampleContext {
+    /// Whether all that `sample` refers to is there.
+    fn check(&self, sample: &Sample) -> Result<(), Problem> {
+        let known = |what, id: u32, known: u32| {
+            let error = Problem::UnknownId {
+                what,
+                id: id.into(),
+                known: known.into(),
+            };
+            if id < known { Ok(()) } else { Err(error) }
+        };
+        known("CPU", sample.cpu, limits::CPUS as u32)?;
+        known("task", sample.task, self.tasks)?;
+        known("event", sample.event.into(), self.events)?;
+        known("user stack", sample.user_stack, self.user_nodes + 1)?;
+        known("kernel stack", sample.kernel_stack, self.kernel_nodes + 1)
+    }
 }
 
 /// Appends `samples`, which are sorted by (CPU, time) and not empty.
@@ -82,15 +103,10 @@ pub fn encode(
         }
         last = Some(sample);
     }
-    let bad = |s: &&Sample| s.task >= context.tasks || u64::from(s.cpu) >= limits::CPUS;
-    if let Some(bad) = samples.iter().find(bad) {
-        let (id, known) = (u64::from(bad.task), u64::from(context.tasks));
-        let problem = Problem::UnknownId {
-            what: "task",
-            id,
-            known,
-        };
-        return Err(FormatError::new("samples", out.len(), problem));
+    for sample in samples {
+        context
+            .check(sample)
+            .map_err(|p| FormatError::new("samples", out.len(), p))?;
     }
     leb128::write(out, samples.len() as u64);
     leb128::write(out, groups.len() as u64);
@@ -144,13 +160,6 @@ pub fn decode(
     let flags = column("sample flags", narrow)?;
     let events = column("sample events", narrow)?;
 
-    let unknown = |what, id, known: u32| {
-        at.error(Problem::UnknownId {
-            what,
-            id,
-            known: u64::from(known),
-        })
-    };
     let mut samples = Vec::with_capacity(count);
     let rows = times
         .into_iter()
@@ -172,29 +181,21 @@ pub fn decode(
             };
             let time = time.ok_or_else(|| at.error(bad_time))?;
             last = Some(time);
-            if task >= u64::from(context.tasks) {
-                return Err(unknown("task", task, context.tasks));
-            }
-            let user_stack = context
-                .user_ends
-                .stack(user)
-                .filter(|s| *s <= context.user_nodes);
-            let kernel_stack = context
-                .kernel_ends
-                .stack(kernel)
-                .filter(|s| *s <= context.kernel_nodes);
-            samples.push(Sample {
+            let stack = |what, code, stack: Option<u32>| {
+                stack.ok_or_else(|| at.error(Problem::BadValue { what, value: code }))
+            };
+            let sample = Sample {
                 time: Timestamp(time),
                 cpu,
                 task: task as u32,
-                user_stack: user_stack
-                    .ok_or_else(|| unknown("user stack", user, context.user_nodes))?,
-                kernel_stack: kernel_stack
-                    .ok_or_else(|| unknown("kernel stack", kernel, context.kernel_nodes))?,
+                user_stack: stack("user stack", user, context.user_ends.stack(user))?,
+                kernel_stack: stack("kernel stack", kernel, context.kernel_ends.stack(kernel))?,
                 weight,
                 flags: flags as u8,
                 event: event as u8,
-            });
+            };
+            context.check(&sample).map_err(|p| at.error(p))?;
+            samples.push(sample);
         }
     }
     Ok(samples)
@@ -267,6 +268,7 @@ mod tests {
 
     fn context() -> SampleContext {
         SampleContext {
+            events: 256,
             tasks: 2,
             user_nodes: 3,
             kernel_nodes: 1,

@@ -64,6 +64,8 @@ pub struct Loss {
 /// How many entries each table of a segment has: what the next frame counts on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableSizes {
+    /// Events in the header: the same for every frame.
+    pub events: u32,
     /// Strings.
     pub strings: u32,
     /// Bytes of all strings and of the files' paths.
@@ -313,6 +315,7 @@ impl TableSizes {
         let is_process = |r: &&ProcessRecord| matches!(r, ProcessRecord::Process { .. });
         let processes = frame.processes.iter().filter(is_process).count();
         Ok(TableSizes {
+            events: self.events,
             strings: add("number of strings", self.strings, frame.strings.len())?,
             string_bytes: add_large(
                 "bytes of strings",
@@ -359,8 +362,17 @@ impl TableSizes {
         })
     }
 
+    /// Empty tables of a capture whose header has `events` events.
+    pub fn new(events: usize) -> TableSizes {
+        TableSizes {
+            events: events.try_into().unwrap_or(u32::MAX),
+            ..TableSizes::default()
+        }
+    }
+
     fn sample_context(&self, user_ends: ChainEnds, kernel_ends: ChainEnds) -> SampleContext {
         SampleContext {
+            events: self.events,
             tasks: self.tasks,
             user_nodes: self.user_nodes,
             kernel_nodes: self.kernel_nodes,
