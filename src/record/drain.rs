@@ -95,7 +95,7 @@ impl Drain {
             self.lose(LossClass::Malformed, None, 1);
             return;
         };
-        if sample.sampled.tid.0 == 0 && idle_leaf(sample.kernel, idle_text) {
+        if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, idle_text) {
             self.lose(LossClass::Idle, Some(sample.cpu), 1);
             return;
         }
@@ -277,12 +277,14 @@ impl Drain {
     }
 }
 
-/// Whether a kernel stack has its leaf in the kernel's idle routines.
-fn idle_leaf(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
+/// Whether a kernel stack is that of a CPU that idles: the rule of the sampling program, for samples it passed on
+/// before it knew where the kernel idles.
+fn is_idle(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
     let within = |(start, end)| {
         kernel
-            .first()
-            .is_some_and(|leaf| (start..end).contains(leaf))
+            .iter()
+            .take(2)
+            .any(|frame| (start..end).contains(frame))
     };
     idle_text.is_some_and(within)
 }
