@@ -1,3 +1,4 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod format;
+mod spec;
