@@ -24,7 +24,7 @@ impl Random {
     }
 
     fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 32) * n >> 32
+        ((self.next() >> 32) * n) >> 32
     }
 }
 
@@ -39,7 +39,7 @@ fn paths() -> Vec<Vec<u64>> {
             let mut frames = vec![0x7f12_3456_7890, 0x7f12_3456_7955, site(0, 0)];
             let mut seen = 1;
             for level in 0..12 {
-                let choice = path >> level & 1;
+                let choice = (path >> level) & 1;
                 seen = seen * 2 + choice;
                 frames.push(site(1 + level * 2 + choice, choice));
                 let wrappers = 1 + extra[(seen % 64) as usize] * u64::from(level % 2 == 0);
@@ -216,35 +216,124 @@ fn read(reader: &Reader) -> u64 {
     sum
 }
 
+/// Bytes a sample over ten seconds, by zstd level, and of an idle second.
 fn sizes() {
     let paths = paths();
-    let depths = paths.iter().map(Vec::len);
-    let (min, max) = (depths.clone().min().unwrap_or(0), depths.max().unwrap_or(0));
-    println!("paths: {} of {min} to {max} frames", paths.len());
-    for level in [1, 3, 6, 9] {
-        let started = std::time::Instant::now();
-        let bytes = record(10, level, 2000);
-        let elapsed = started.elapsed();
+    let depths = || paths.iter().map(Vec::len);
+    let (min, max) = (depths().min().unwrap_or(0), depths().max().unwrap_or(0));
+    println!("{} call paths of {min} to {max} frames", paths.len());
+    for level in [1, 3, 6] {
+        let bytes = record(10, level, 2000).len();
         println!(
-            "zstd level {level}: {} bytes, {:.2} a sample, {elapsed:.0?}",
-            bytes.len(),
-            bytes.len() as f64 / 20_000.0
+            "zstd level {level}: {:.2} bytes a sample",
+            bytes as f64 / 20_000.0
         );
-        let reader = Reader::from_bytes(bytes).unwrap();
-        let frames: Vec<u64> = reader
-            .frames()
-            .iter()
-            .map(|f| f.descriptor.compressed + 96)
-            .collect();
-        let content: Vec<u64> = reader
-            .frames()
-            .iter()
-            .map(|f| f.descriptor.uncompressed)
-            .collect();
-        println!("  frames: {frames:?}\n  content: {content:?}");
     }
+    for seconds in [1, 2] {
+        println!(
+            "{seconds} s of 200 samples: {} bytes",
+            record(seconds, 3, 200).len()
+        );
+    }
+}
+
+/// A writer and the stacks it is given.
+fn sampling(c: &mut Criterion) {
+    let paths = paths();
+    let samples = samples(10, &paths);
+    let stacks: Vec<Vec<u64>> = samples
+        .iter()
+        .map(|(.., path, leaf)| {
+            std::iter::once(*leaf)
+                .chain(paths[*path].iter().rev().copied())
+                .collect()
+        })
+        .collect();
+    let mut group = c.benchmark_group("write");
+    group.sample_size(20);
+    group.throughput(Throughput::Elements(stacks.len() as u64));
+    let feed = |writer: &mut CaptureWriter<std::io::Sink>, task| {
+        for ((time, cpu, ..), user) in samples.iter().zip(&stacks) {
+            let sample = SampleInput {
+                time: Timestamp(*time),
+                cpu: *cpu,
+                task,
+                user,
+                kernel: &[],
+                weight: 1,
+                flags: 0,
+                event: 0,
+            };
+            writer.sample(&sample).unwrap();
+        }
+    };
+    let mut writer = CaptureWriter::create(std::io::sink(), &header()).unwrap();
+    let task = begin(&mut writer)[0];
+    feed(&mut writer, task);
+    writer.flush().unwrap();
+    group.bench_function("sample, stack known", |b| {
+        b.iter_custom(|rounds| {
+            let mut total = std::time::Duration::ZERO;
+            for _ in 0..rounds {
+                let started = std::time::Instant::now();
+                feed(&mut writer, task);
+                total += started.elapsed();
+                writer.flush().unwrap();
+            }
+            total
+        });
+    });
+    group.bench_function("sample, empty tables", |b| {
+        b.iter_custom(|rounds| {
+            let mut total = std::time::Duration::ZERO;
+            for _ in 0..rounds {
+                writer.start_segment().unwrap();
+                let task = begin(&mut writer)[0];
+                let started = std::time::Instant::now();
+                feed(&mut writer, task);
+                total += started.elapsed();
+            }
+            total
+        });
+    });
+    group.bench_function("flush, stacks known", |b| {
+        writer.start_segment().unwrap();
+        let task = begin(&mut writer)[0];
+        feed(&mut writer, task);
+        writer.flush().unwrap();
+        b.iter_custom(|rounds| {
+            let mut total = std::time::Duration::ZERO;
+            for _ in 0..rounds {
+                feed(&mut writer, task);
+                let started = std::time::Instant::now();
+                writer.flush().unwrap();
+                total += started.elapsed();
+            }
+            total
+        });
+    });
+    group.bench_function("ten frames, sampling and flushing", |b| {
+        b.iter(|| record(10, 3, 2000).len());
+    });
+    group.finish();
+}
+
+fn reading(c: &mut Criterion) {
+    let bytes = record(10, 3, 2000);
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    let mut group = c.benchmark_group("read");
+    group.throughput(Throughput::Elements(20_000));
+    group.bench_function("every sample", |b| b.iter(|| black_box(read(&reader))));
+    group.finish();
+    c.bench_function("open", |b| {
+        b.iter(|| Reader::from_bytes(black_box(bytes.clone())).unwrap())
+    });
 }
 
 fn main() {
     sizes();
+    let mut criterion = Criterion::default().configure_from_args();
+    sampling(&mut criterion);
+    reading(&mut criterion);
+    criterion.final_summary();
 }
