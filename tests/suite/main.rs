@@ -1,3 +1,5 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod format;
+mod property;
+mod spec;
