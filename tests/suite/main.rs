@@ -3,3 +3,4 @@
 mod format;
 mod property;
 mod spec;
+mod report;
