@@ -104,15 +104,14 @@ impl Drain {
             return;
         };
         let slot = self.slot(sample.sampled, sample.time);
-        if let Some(leaf) = sample.user.first() {
-            if self.fresh_leaves.len() < LEAVES_CHECKED
-                && self
-                    .seen_leaves
-                    .insert((sample.sampled.key.tgid.0, leaf >> 12), ())
-                    .is_none()
-            {
-                self.fresh_leaves.push((slot, *leaf));
-            }
+        if let Some(leaf) = sample.user.first()
+            && self.fresh_leaves.len() < LEAVES_CHECKED
+            && self
+                .seen_leaves
+                .insert((sample.sampled.key.tgid.0, leaf >> 12), ())
+                .is_none()
+        {
+            self.fresh_leaves.push((slot, *leaf));
         }
         self.waiting.push(Waiting {
             time: sample.time,
@@ -215,11 +214,12 @@ impl Drain {
             let Some(slot) = self.slots.get_mut(waiting.slot as usize) else {
                 continue;
             };
-            if let Some((pid, exec)) = self.command {
-                if slot.sampled.key.tgid == pid && exec.is_none_or(|exec| waiting.time < exec) {
-                    before_command += 1;
-                    continue;
-                }
+            if let Some((pid, exec)) = self.command
+                && slot.sampled.key.tgid == pid
+                && exec.is_none_or(|exec| waiting.time < exec)
+            {
+                before_command += 1;
+                continue;
             }
             let task = match slot.task {
                 Some(task) => task,

@@ -165,13 +165,12 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
     };
     writeln!(
         out,
-        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {}  {}{end}",
+        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {}  module{end}",
         "self",
         "self%",
         "total",
         "total%",
-        fit("function", name),
-        "module"
+        fit("function", name)
     )?;
     for row in rows {
         let share = percent(row.counts.own, total);

@@ -143,7 +143,8 @@ impl Symbolizer {
             ..file.clone()
         };
         let next = self.files.len() as FileNumber;
-        let number = *self.file_index.entry(key).or_insert_with_key(|key| {
+
+        *self.file_index.entry(key).or_insert_with_key(|key| {
             self.files.push(FileEntry {
                 file: key.clone(),
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
@@ -151,8 +152,7 @@ impl Symbolizer {
                 unnamed: 0,
             });
             next
-        });
-        number
+        })
     }
 
     /// The number of `place`.

@@ -2,5 +2,5 @@
 
 mod format;
 mod property;
-mod spec;
 mod report;
+mod spec;

@@ -65,7 +65,7 @@ impl Processes {
             tick_ns: 1_000_000_000 / u64::from(clock_ticks.max(1)),
             by_pid: HashMap::new(),
             files: Files::default(),
-            cgroups: Cgroups::new(),
+            cgroups: Cgroups::find(),
             touched: VecDeque::new(),
             batch: 0,
             read_at: HashMap::new(),

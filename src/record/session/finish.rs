@@ -45,7 +45,7 @@ pub(super) fn close(
         lost: totals.lost,
         processes,
     };
-    let (_, bytes) = drain.writer.finish(&end)?;
+    let bytes = drain.writer.finish(&end)?.bytes;
     if !options.quiet {
         let event = setup.sampling.event.name();
         let event = match setup.rate {

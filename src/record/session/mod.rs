@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<u8> {
 
     let output = Output::create(&options.output)?;
     let recorded = match held {
-        None => setup.enable().and_then(|()| Ok(None)),
+        None => setup.enable().map(|()| None),
         Some(held) => held.release().map(Some),
     };
     let command = match recorded {
