@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "record")]
+pub mod record;
+
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]
 #[command(name = "profiler", version, propagate_version = true)]
@@ -16,6 +19,9 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Sample processes, or the whole machine, into a capture
+    #[cfg(feature = "record")]
+    Record(record::RecordArgs),
     /// Name what a capture has sampled and show where the time went
     Report(ReportArgs),
 }

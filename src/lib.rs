@@ -27,6 +27,9 @@ pub mod format;
 
 pub mod capture;
 
+#[cfg(feature = "record")]
+pub mod record;
+
 pub mod timeline;
 
 pub mod symbolize;

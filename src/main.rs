@@ -9,6 +9,8 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        #[cfg(feature = "record")]
+        Command::Record(args) => command::record::run(&args),
         Command::Report(args) => command::report::run(&args),
     };
     result.unwrap_or_else(|err| {

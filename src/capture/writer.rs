@@ -86,6 +86,33 @@ pub struct SampleInput<'a> {
     pub event: u8,
 }
 
+/// The stacks of a sample in the writer's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stacks {
+    user: u32,
+    kernel: u32,
+    flags: u8,
+}
+
+/// As [`SampleInput`], with stacks that were taken before.
+#[derive(Debug, Clone, Copy)]
+pub struct PlacedSample {
+    /// When.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread, from [`CaptureWriter::task`].
+    pub task: TaskId,
+    /// From [`CaptureWriter::stacks`].
+    pub stacks: Stacks,
+    /// 1 for a sample of a clock or counter.
+    pub weight: u64,
+    /// [`sample_flags`].
+    pub flags: u8,
+    /// Index into [`Header::events`].
+    pub event: u8,
+}
+
 /// Writes one capture to `out`, which should not buffer: each flush is one `write_all`.
 ///
 /// Numbers it gives out are those of the current segment and mean nothing after
@@ -117,6 +144,7 @@ pub struct CaptureWriter<W> {
     sequence: u32,
     bytes: u64,
     samples: u64,
+    recent_kernel: Vec<u64>,
     failed: bool,
 }
 
@@ -168,6 +196,7 @@ impl<W: Write> CaptureWriter<W> {
             sequence: 0,
             bytes: 0,
             samples: 0,
+            recent_kernel: Vec::new(),
             failed: false,
         };
         header.encode(&mut writer.block)?;
@@ -276,10 +305,22 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Takes a sample. A stack deeper than the format allows keeps its leaf end and is flagged as truncated.
     pub fn sample(&mut self, input: &SampleInput<'_>) -> Result<(), TablesFull> {
-        if self.pending.samples.len() as u64 >= limits::FRAME_SAMPLES {
-            return Err(TablesFull);
-        }
-        let mut flags = input.flags;
+        let stacks = self.stacks(input.user, input.kernel)?;
+        self.sample_with(&PlacedSample {
+            time: input.time,
+            cpu: input.cpu,
+            task: input.task,
+            stacks,
+            weight: input.weight,
+            flags: input.flags,
+            event: input.event,
+        })
+    }
+
+    /// The stacks of a sample (leaf first), for [`CaptureWriter::sample_with`] once its task is known. They
+    /// mean nothing after [`CaptureWriter::start_segment`].
+    pub fn stacks(&mut self, user: &[u64], kernel: &[u64]) -> Result<Stacks, TablesFull> {
+        let mut flags = 0;
         let mut cut = |frames: &mut &[u64], flag| {
             if let Some(leaves) = frames.get(..limits::STACK_DEPTH) {
                 if leaves.len() < frames.len() {
@@ -288,23 +329,39 @@ impl<W: Write> CaptureWriter<W> {
                 *frames = leaves;
             }
         };
-        let (mut user, mut kernel) = (input.user, input.kernel);
+        let (mut user, mut kernel) = (user, kernel);
         cut(&mut user, sample_flags::USER_TRUNCATED);
         cut(&mut kernel, sample_flags::KERNEL_TRUNCATED);
-        let user_stack = self.user.intern(user)?;
-        let kernel_stack = self.kernel.intern(kernel)?;
+        let user = self.user.intern(user)?;
+        Ok(Stacks {
+            user,
+            kernel: self.kernel.intern(kernel)?,
+            flags,
+        })
+    }
+
+    /// Takes a sample whose stacks have been taken by [`CaptureWriter::stacks`].
+    pub fn sample_with(&mut self, input: &PlacedSample) -> Result<(), TablesFull> {
+        if self.pending.samples.len() as u64 >= limits::FRAME_SAMPLES {
+            return Err(TablesFull);
+        }
         self.pending.samples.push(Sample {
             time: input.time,
             // No kernel has more CPUs; one that says so must not spoil the frame.
             cpu: input.cpu.min(limits::CPUS as u32 - 1),
             task: input.task,
-            user_stack,
-            kernel_stack,
+            user_stack: input.stacks.user,
+            kernel_stack: input.stacks.kernel,
             weight: input.weight,
-            flags,
+            flags: input.flags | input.stacks.flags,
             event: input.event,
         });
         Ok(())
+    }
+
+    /// Kernel addresses written since the last call: what kernel symbols are wanted for.
+    pub fn take_kernel_addresses(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.recent_kernel)
     }
 
     /// Counts a loss.
@@ -398,6 +455,8 @@ impl<W: Write> CaptureWriter<W> {
         if !pending.samples.is_empty() {
             user.write_addresses(&mut pending.user_addresses);
             kernel.write_addresses(&mut pending.kernel_addresses);
+            self.recent_kernel
+                .extend_from_slice(&pending.kernel_addresses);
         }
         const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
         for sample in &mut pending.samples {

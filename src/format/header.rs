@@ -77,6 +77,14 @@ const PART: &str = "header";
 /// The largest content a header's skippable frame may have, in bytes.
 pub const MAX_CONTENT: u64 = FIXED as u64 + limits::HEADER_FACTS + 4;
 
+/// Whether a file that starts with `bytes` (16 are enough) is a capture, of any version.
+pub fn is_capture(bytes: &[u8]) -> bool {
+    bytes.starts_with(&super::skippable::MAGIC.to_le_bytes())
+        && bytes
+            .get(super::skippable::PREFIX..)
+            .is_some_and(|content| content.starts_with(&MAGIC))
+}
+
 impl Header {
     /// Appends the whole skippable frame.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {

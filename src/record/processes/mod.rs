@@ -1,0 +1,477 @@
+//! Every process the recorder knows, followed live: who it is, which image it runs, what is mapped.
+//!
+//! A process is told apart by its number and start time. What is known of it goes into the capture when it is
+//! first sampled in a segment, and from then on as it happens; processes without samples never do.
+
+mod model;
+mod reread;
+mod write;
+
+use std::collections::{HashMap, VecDeque};
+
+pub use self::model::{FirstSample, Sampled};
+use self::model::{Image, Process, Start};
+use self::write::{place_in, write};
+use super::address_space::Mapping;
+use super::cgroups::Cgroups;
+use super::files::Files;
+use super::maps::RawMapping;
+use super::output::Output;
+use super::procfs;
+use super::sideband::{SideEvent, SideKind};
+use crate::capture::writer::{CaptureWriter, TablesFull};
+use crate::event::{LossClass, Origin, Pid, ProcessKey, Timestamp};
+use crate::format::process::{ProcessId, ProcessRecord};
+
+/// What captures are written with here.
+pub type Writer = CaptureWriter<Output>;
+
+/// Which processes are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the machine.
+    All,
+    /// Those added by [`Processes::snapshot`] and their descendants.
+    Known,
+}
+
+/// The processes, and the events of the batch being worked on.
+pub struct Processes {
+    scope: Scope,
+    tick_ns: u64,
+    by_pid: HashMap<Pid, Vec<Process>>,
+    files: Files,
+    cgroups: Cgroups,
+    /// Numbers touched, with the batch that did, to be tidied two batches later.
+    touched: VecDeque<(u64, Pid)>,
+    batch: u64,
+    /// When each process was read from `/proc`: events before that are known already.
+    read_at: HashMap<Pid, Timestamp>,
+    next_sweep: u64,
+    /// Distinct processes with samples so far.
+    pub sampled: u64,
+    /// A sample was seen in the vdso.
+    pub vdso_sampled: bool,
+}
+
+/// Every so many batches, processes whose end was missed are looked for.
+const SWEEP: u64 = 256;
+
+impl Processes {
+    /// Follows `scope`; `clock_ticks` is `CLK_TCK`.
+    pub fn new(scope: Scope, clock_ticks: u32) -> Processes {
+        Processes {
+            scope,
+            tick_ns: 1_000_000_000 / u64::from(clock_ticks.max(1)),
+            by_pid: HashMap::new(),
+            files: Files::default(),
+            cgroups: Cgroups::find(),
+            touched: VecDeque::new(),
+            batch: 0,
+            read_at: HashMap::new(),
+            next_sweep: SWEEP,
+            sampled: 0,
+            vdso_sampled: false,
+        }
+    }
+
+    /// Reads `process` from `/proc` at `now`. `false` when it is gone.
+    pub fn snapshot(&mut self, process: Pid, now: Timestamp) -> bool {
+        let Ok(stat) = procfs::read_stat(process) else {
+            return false;
+        };
+        let mut image = Image::new(Timestamp::ZERO, 0, Origin::Snapshot, stat.comm);
+        if !stat.kernel {
+            match self.read_space(process) {
+                Ok(space) => image.space = space,
+                // An exiting process has no memory any more; that is no loss.
+                Err(err) if err.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(err) => image.unreadable = Some(err.to_string()),
+            }
+        }
+        let found = Process {
+            start: Start::Tick(stat.start_ticks),
+            parent: stat.parent,
+            kernel: stat.kernel,
+            origin: Origin::Snapshot,
+            threads: stat.threads.max(1),
+            ended: None,
+            touched: self.batch,
+            images: vec![image],
+            stale: false,
+            sampled: false,
+            written: None,
+            looked_again: None,
+        };
+        self.read_at.insert(process, now);
+        self.by_pid.insert(process, vec![found]);
+        true
+    }
+
+    /// Whether `process` is known.
+    pub fn knows(&self, process: Pid) -> bool {
+        self.by_pid.contains_key(&process)
+    }
+
+    /// The snapshot is over: from now on every event counts.
+    pub fn snapshot_done(&mut self) {
+        self.read_at = HashMap::new();
+    }
+
+    /// Whether a followed process still runs.
+    pub fn any_alive(&self) -> bool {
+        self.by_pid.values().flatten().any(|p| p.ended.is_none())
+    }
+
+    /// When `process` began to run the program it was launched for, if it has.
+    pub fn exec_time(&self, process: Pid) -> Option<Timestamp> {
+        let images = &self.by_pid.get(&process)?.first()?.images;
+        images
+            .iter()
+            .find(|i| i.number > 0 && i.origin == Origin::Event)
+            .map(|i| i.since)
+    }
+
+    fn mapping(&mut self, process: Pid, raw: &RawMapping) -> Mapping {
+        Mapping {
+            start: raw.start,
+            end: raw.end,
+            file_offset: raw.file_offset,
+            prot: raw.prot,
+            file: self.files.identify(process, raw),
+        }
+    }
+
+    /// Takes in what the kernel told, in time order; what concerns processes of the open segment is written.
+    pub fn apply(&mut self, event: SideEvent, writer: &mut Writer) -> Result<(), TablesFull> {
+        let SideEvent { time, what } = event;
+        let pid = match &what {
+            SideKind::Thread { process }
+            | SideKind::Fork { process, .. }
+            | SideKind::Exec { process, .. }
+            | SideKind::Comm { process, .. }
+            | SideKind::Exit { process }
+            | SideKind::Map { process, .. } => *process,
+            SideKind::Cgroup { id, path } => {
+                self.cgroups.add(*id, path.clone());
+                return Ok(());
+            }
+            SideKind::Lost(count) => {
+                writer.loss(LossClass::SideBand, None, *count);
+                self.by_pid
+                    .values_mut()
+                    .flatten()
+                    .for_each(|p| p.stale = true);
+                return Ok(());
+            }
+        };
+        if self.read_at.get(&pid).is_some_and(|read| time <= *read) {
+            return Ok(());
+        }
+        match what {
+            SideKind::Fork { parent, .. } => self.forked(pid, parent, time),
+            SideKind::Exec { comm, .. } => self.execed(pid, time, comm, writer)?,
+            SideKind::Map { mapping, .. } => {
+                if self.alive(pid).is_some() {
+                    let mapping = self.mapping(pid, &mapping);
+                    self.mapped(pid, time, mapping, writer)?;
+                }
+            }
+            SideKind::Comm { comm, .. } => {
+                if let Some(process) = self.alive(pid) {
+                    if let Some((id, _)) = process.written {
+                        let comm = writer.string(&comm)?;
+                        writer.process(ProcessRecord::Comm {
+                            process: id,
+                            time,
+                            comm,
+                        })?;
+                    }
+                    if let Some(image) = process.current() {
+                        image.renamed.push((time, comm));
+                    }
+                }
+            }
+            SideKind::Thread { .. } => {
+                if let Some(process) = self.alive(pid) {
+                    process.threads += 1;
+                }
+                return Ok(());
+            }
+            SideKind::Exit { .. } => {
+                if let Some(process) = self.alive(pid) {
+                    process.threads = process.threads.saturating_sub(1);
+                    if process.threads > 0 {
+                        return Ok(());
+                    }
+                    process.ended = Some(time);
+                    if let Some((id, _)) = process.written {
+                        writer.process(ProcessRecord::Exit { process: id, time })?;
+                    }
+                }
+            }
+            SideKind::Cgroup { .. } | SideKind::Lost(_) => {}
+        }
+        self.touch(pid);
+        Ok(())
+    }
+
+    /// The living process of this number.
+    fn alive(&mut self, pid: Pid) -> Option<&mut Process> {
+        self.by_pid
+            .get_mut(&pid)?
+            .last_mut()
+            .filter(|p| p.ended.is_none())
+    }
+
+    fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
+        let inherited = self.alive(parent).map(|p| {
+            let kernel = p.kernel;
+            let image = p
+                .current()
+                .map(|i| (i.current_comm().to_vec(), i.space.fork()));
+            (kernel, p.stale, image)
+        });
+        let (kernel, stale, image) = match inherited {
+            Some(found) => found,
+            None if self.scope == Scope::Known => return,
+            // Its parent was not seen: read what it has when it is sampled.
+            None => (false, true, None),
+        };
+        let (comm, space) = image.unwrap_or_default();
+        let mut first = Image::new(time, 0, Origin::Event, comm);
+        first.space = space;
+        let child = Process {
+            start: Start::Before(time),
+            parent,
+            kernel,
+            origin: Origin::Event,
+            threads: 1,
+            ended: None,
+            touched: self.batch,
+            images: vec![first],
+            stale,
+            sampled: false,
+            written: None,
+            looked_again: None,
+        };
+        let same_number = self.by_pid.entry(pid).or_default();
+        if let Some(before) = same_number.last_mut().filter(|p| p.ended.is_none()) {
+            before.ended = Some(time);
+        }
+        same_number.push(child);
+    }
+
+    fn execed(
+        &mut self,
+        pid: Pid,
+        time: Timestamp,
+        comm: Vec<u8>,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let Some(process) = self.alive(pid) else {
+            return Ok(());
+        };
+        process.kernel = false;
+        process.stale = false;
+        let number = process.current().map_or(0, |i| i.number + 1);
+        if let Some((id, _)) = process.written {
+            let comm = writer.string(&comm)?;
+            writer.process(ProcessRecord::Image {
+                process: id,
+                time,
+                exec_number: number,
+                comm,
+                origin: Origin::Event,
+            })?;
+        }
+        process
+            .images
+            .push(Image::new(time, number, Origin::Event, comm));
+        Ok(())
+    }
+
+    fn mapped(
+        &mut self,
+        pid: Pid,
+        time: Timestamp,
+        mapping: Mapping,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let Some(process) = self.alive(pid) else {
+            return Ok(());
+        };
+        if let Some((id, _)) = process.written {
+            let placed = place_in(writer, &mapping)?;
+            writer.process(ProcessRecord::Map {
+                process: id,
+                time,
+                placed,
+            })?;
+        }
+        if let Some(image) = process.current() {
+            image.space.add(time, mapping);
+        }
+        Ok(())
+    }
+
+    /// The process of a sample in the open segment, written there now if it was not.
+    pub fn resolve(
+        &mut self,
+        sample: &FirstSample,
+        writer: &mut Writer,
+    ) -> Result<ProcessId, TablesFull> {
+        let sampled = &sample.sampled;
+        let pid = sampled.key.tgid;
+        let at = match self.find(sampled.key) {
+            Some(at) => at,
+            None => self.adopt(sampled),
+        };
+        self.touch(pid);
+        self.refresh(at, sample, writer)?;
+        let path = self
+            .cgroups
+            .path(sampled.cgroup_id)
+            .map(|path| writer.string(path))
+            .transpose()?;
+        let Some(process) = self.get(pid, at) else {
+            return Err(TablesFull);
+        };
+        process.start = Start::At(sampled.key.start_time);
+        let id = match process.written {
+            Some((id, cgroup)) => {
+                if let Some(path) = path.filter(|_| cgroup != sampled.cgroup_id) {
+                    let time = sample.first;
+                    writer.process(ProcessRecord::Cgroup {
+                        process: id,
+                        time,
+                        path,
+                    })?;
+                }
+                id
+            }
+            None => write(process, sample, path, writer)?,
+        };
+        process.written = Some((id, sampled.cgroup_id));
+        let new = !std::mem::replace(&mut process.sampled, true);
+        self.sampled += u64::from(new);
+        Ok(id)
+    }
+
+    fn touch(&mut self, pid: Pid) {
+        let batch = self.batch;
+        let list = self.by_pid.get_mut(&pid);
+        list.into_iter().flatten().for_each(|p| p.touched = batch);
+        if self.touched.back() != Some(&(batch, pid)) {
+            self.touched.push_back((batch, pid));
+        }
+    }
+
+    /// Which of the processes of this number: the first one that can have started then.
+    fn find(&self, key: ProcessKey) -> Option<usize> {
+        let list = self.by_pid.get(&key.tgid)?;
+        let exact = list
+            .iter()
+            .position(|p| p.start == Start::At(key.start_time));
+        exact.or_else(|| {
+            list.iter().position(|p| match p.start {
+                Start::At(_) => false,
+                Start::Tick(tick) => key.start_time.0 / self.tick_ns == tick,
+                Start::Before(fork) => key.start_time <= fork,
+            })
+        })
+    }
+
+    /// A sampled process nothing told of: the idle task, a kernel thread, or one whose events were lost.
+    fn adopt(&mut self, sampled: &Sampled) -> usize {
+        let pid = sampled.key.tgid;
+        let mut image = Image::new(Timestamp::ZERO, 0, Origin::Sample, sampled.comm().to_vec());
+        if pid.0 == 0 {
+            image.comm = b"swapper".to_vec();
+        } else if let Ok(stat) = procfs::read_stat(pid) {
+            image.comm = stat.comm;
+        }
+        let process = Process {
+            start: Start::At(sampled.key.start_time),
+            parent: Pid(0),
+            kernel: sampled.kernel,
+            origin: Origin::Sample,
+            threads: u32::MAX,
+            ended: None,
+            touched: self.batch,
+            images: vec![image],
+            stale: !sampled.kernel,
+            sampled: false,
+            written: None,
+            looked_again: None,
+        };
+        let list = self.by_pid.entry(pid).or_default();
+        // In the order they started, so that `find` takes the right one.
+        let at = list.partition_point(|p| match p.start {
+            Start::At(start) | Start::Before(start) => start < sampled.key.start_time,
+            Start::Tick(tick) => tick <= sampled.key.start_time.0 / self.tick_ns,
+        });
+        list.insert(at, process);
+        at
+    }
+
+    fn get(&mut self, pid: Pid, at: usize) -> Option<&mut Process> {
+        self.by_pid.get_mut(&pid)?.get_mut(at)
+    }
+
+    /// The open segment was closed: nobody is written in the next one yet.
+    pub fn segment_started(&mut self) {
+        self.by_pid
+            .values_mut()
+            .flatten()
+            .for_each(|p| p.written = None);
+    }
+
+    /// All samples of the batch are resolved. Forgets what no later sample can need: a sample can come one
+    /// batch after an event that is later than it, so what happened two batches ago is settled.
+    pub fn end_batch(&mut self) {
+        self.batch += 1;
+        let settled = |touched: u64, now: u64| touched + 2 <= now;
+        while let Some((batch, pid)) = self.touched.front().copied() {
+            if !settled(batch, self.batch) {
+                break;
+            }
+            self.touched.pop_front();
+            let Some(list) = self.by_pid.get_mut(&pid) else {
+                continue;
+            };
+            list.retain(|p| p.ended.is_none() || !settled(p.touched, self.batch));
+            for process in list.iter_mut().filter(|p| settled(p.touched, self.batch)) {
+                let old = process.images.len().saturating_sub(1);
+                process.images.drain(..old);
+                if let Some(image) = process.images.last_mut() {
+                    image.space.settle();
+                    if let Some((_, comm)) = image.renamed.pop() {
+                        image.comm = comm;
+                        image.renamed.clear();
+                    }
+                }
+            }
+            if list.is_empty() {
+                self.by_pid.remove(&pid);
+            }
+        }
+        if self.batch >= self.next_sweep {
+            self.next_sweep = self.batch + SWEEP;
+            self.sweep();
+        }
+    }
+
+    /// Finds processes whose end was missed (lost records).
+    fn sweep(&mut self) {
+        let mut gone = Vec::new();
+        for (pid, list) in &mut self.by_pid {
+            let alive = list.last_mut().filter(|p| p.ended.is_none() && !p.kernel);
+            if let Some(process) = alive.filter(|_| procfs::read_stat(*pid).is_err()) {
+                process.ended = Some(Timestamp::MAX);
+                gone.push(*pid);
+            }
+        }
+        gone.into_iter().for_each(|pid| self.touch(pid));
+    }
+}
