@@ -29,7 +29,7 @@ use crate::timeline::file_name;
 
 use elf::{ElfReader, Symbol};
 use files::{Believed, Disbelief};
-use functions::FunctionTable;
+use functions::{FunctionTable, demangle};
 use kernel::KernelTable;
 use perf_map::PerfMaps;
 
@@ -347,9 +347,10 @@ impl Symbolizer {
             },
             Code::Kernel(address) => {
                 let found = self.kernel.find(address);
+                let name = found.map_or_else(|| "[kernel]".to_owned(), |s| demangle(&s.name));
                 let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
                 let frame = Frame {
-                    name: names.intern(found.map_or("[kernel]", |s| &s.name)),
+                    name: names.intern(&name),
                     module: names.intern(&format!("[{module}]")),
                     kind: FrameKind::Kernel,
                     inlined: false,
@@ -435,7 +436,7 @@ fn named_by_elf(
         .collect();
     Resolution {
         chain,
-        offset: Some(symbol.offset + back),
+        offset: symbol.offset.map(|offset| offset + back),
         unnamed: None,
         unverified,
     }
