@@ -341,6 +341,9 @@ impl PlaceStacks {
     }
 }
 
+/// Nodes remembered at most, so that a capture of many views and deep stacks cannot take all memory.
+const NODES_REMEMBERED: usize = 1 << 20;
+
 /// Turns the stacks of one segment into stacks of places, each node once.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
@@ -363,6 +366,11 @@ impl Lookup {
         symbolizer: &mut Symbolizer,
         stacks: &mut PlaceStacks,
     ) -> u32 {
+        // Keys come sorted by view, so what is forgotten here is hardly asked for again.
+        if self.user.len() + self.kernel.len() > NODES_REMEMBERED {
+            self.user.clear();
+            self.kernel.clear();
+        }
         let user_cut = key.truncated & sample_flags::USER_TRUNCATED != 0 && key.user != 0;
         let kernel_cut = key.truncated & sample_flags::KERNEL_TRUNCATED != 0 && key.kernel != 0;
         let base = if user_cut { stacks.push(0, CUT) } else { 0 };

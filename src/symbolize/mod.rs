@@ -169,11 +169,6 @@ impl Symbolizer {
         self.resolutions.get(place as usize)
     }
 
-    /// Whether all places are resolved.
-    pub fn is_resolved(&self) -> bool {
-        self.resolutions.len() == self.places.len()
-    }
-
     /// Counts `samples` samples with a frame at `place`, which must have been resolved.
     pub fn count(&mut self, place: PlaceId, samples: u64) {
         let (Some(at), Some(resolution)) = (
