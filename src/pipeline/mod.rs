@@ -1,6 +1,6 @@
 //! Reader -> timeline -> symbolize -> [`Profile`]: the only module that sees the whole offline half.
 //!
-//! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream`] goes
+//! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream()`] goes
 //! frame by frame and hands out each sample with its names, in time order.
 
 mod about;
