@@ -65,6 +65,8 @@ impl<T: Eq + Hash> Interner<T> {
 pub struct StackInterner {
     hasher: RandomState,
     seed: u64,
+    /// Most entries of each table.
+    limit: usize,
     addresses: Vec<u64>,
     address_ids: HashTable<u32>,
     /// Node n is at n - 1; `address` is provisional.
@@ -94,6 +96,7 @@ impl Default for StackInterner {
             // Unknown to the sampled programs, so that none can make stacks that collide.
             seed: std::hash::RandomState::new().hash_one(0u8),
             hasher,
+            limit: limits::TABLE as usize,
             addresses: Vec::new(),
             address_ids: HashTable::new(),
             nodes: Vec::new(),
@@ -152,7 +155,7 @@ impl StackInterner {
         if let Some(id) = node_ids.find(hash, |id| at(id) == Some(&node)) {
             return Ok(*id);
         }
-        if nodes.len() as u64 >= limits::TABLE {
+        if nodes.len() >= self.limit {
             return Err(TablesFull);
         }
         let id = nodes.len() as u32 + 1;
@@ -174,7 +177,7 @@ impl StackInterner {
         if let Some(id) = address_ids.find(hash, |id| at(id) == Some(&address)) {
             return Ok(*id);
         }
-        if addresses.len() as u64 >= limits::TABLE {
+        if addresses.len() >= self.limit {
             return Err(TablesFull);
         }
         let id = addresses.len() as u32;
@@ -289,6 +292,25 @@ mod tests {
             stacks.nodes.get(a as usize - 1).map(|n| n.parent),
             Some(caller)
         );
+    }
+
+    #[test]
+    fn full_tables_refuse_new_stacks_and_know_old_ones() {
+        let mut stacks = StackInterner {
+            limit: 3,
+            ..StackInterner::default()
+        };
+        let old = stacks.intern(&[3, 2]).unwrap();
+        assert_eq!(stacks.intern(&[5, 4]), Err(TablesFull));
+        assert_eq!(stacks.intern(&[3, 2]), Ok(old));
+        assert_eq!(stacks.intern(&[6, 2]), Err(TablesFull));
+        let mut addresses = Vec::new();
+        stacks.write_addresses(&mut addresses);
+        assert_eq!(addresses, [2, 3, 4]);
+        let mut nodes = Vec::new();
+        assert_eq!(stacks.write_stack(old, &mut nodes), 2);
+        stacks.clear();
+        assert!(stacks.intern(&[5, 4]).is_ok());
     }
 
     #[test]

@@ -724,56 +724,31 @@ fn an_idle_second_is_a_few_hundred_bytes() {
 }
 
 #[test]
-fn full_tables_refuse_samples_and_a_new_segment_makes_room() {
+fn full_tables_refuse_strings_and_a_new_segment_makes_room() {
     let (mut writer, task) = one_task();
-    let stack = |n: u64| -> Vec<u64> { (0..4000).map(|i| (n << 32) + i).collect() };
-    let mut written = 0u64;
-    let mut told = false;
-    let full = loop {
-        if written == 2000 {
-            break false;
-        }
-        match writer.sample(&plain(written, 0, task, &stack(written))) {
-            Ok(()) => written += 1,
-            Err(_) => break true,
-        }
-        told |= writer.segment_is_full();
-        if written % 100 == 0 {
+    writer.sample(&plain(1, 0, task, &[1])).unwrap();
+    let string = |n: usize| vec![n as u8; 65_536 - n / 256];
+    let mut strings = 0;
+    let mut told = 0;
+    while writer.string(&string(strings)).is_ok() {
+        strings += 1;
+        told += usize::from(writer.segment_is_full());
+        if strings % 100 == 0 {
             writer.flush().unwrap();
         }
-    };
-    assert!(full && told && written > 1000, "{written} samples");
+    }
     assert!(
-        writer.sample(&plain(0, 0, task, &stack(0))).is_ok(),
-        "a known stack needs no room"
+        (510..=512).contains(&strings),
+        "{strings} strings are 32 MiB"
     );
+    assert!(told > 400, "told {told} times before");
     writer.start_segment().unwrap();
     assert!(!writer.segment_is_full());
-    let comm = writer.string(b"task").unwrap();
-    let process = writer
-        .add_process(key(), Pid(1), false, Origin::Event, None)
-        .unwrap();
-    let task = writer
-        .task(Task {
-            process,
-            tid: Pid(42),
-            exec_id: 1,
-            comm,
-        })
-        .unwrap();
-    writer
-        .sample(&plain(written, 0, task, &stack(written)))
-        .unwrap();
+    assert_eq!(writer.string(&string(0)), Ok(0));
     let reader = Reader::from_bytes(writer.finish(&end()).unwrap()).unwrap();
     assert_eq!(reader.segments().len(), 2);
-    assert_eq!(reader.samples(), written + 2);
-    let mut read = 0;
-    for mut segment in reader.segments() {
-        while let Some(frame) = segment.next_frame().unwrap() {
-            read += frame.samples.len() as u64;
-        }
-    }
-    assert_eq!(read, written + 2);
+    let (samples, damage) = content(&reader);
+    assert_eq!((samples.len(), damage), (1, vec![]));
 }
 
 #[test]
