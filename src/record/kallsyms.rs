@@ -220,7 +220,7 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         );
         assert_eq!(
             name(&table, 0xffff_ffff_8100_0000).as_deref(),
-            Some("_stext")
+            Some("first")
         );
         assert_eq!(
             name(&table, 0xffff_ffff_8100_01ff).as_deref(),
@@ -228,7 +228,7 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         );
         assert_eq!(
             name(&table, 0xffff_ffff_8100_02ff).as_deref(),
-            Some("__cpuidle_text_end")
+            Some("last")
         );
         assert_eq!(name(&table, 0xffff_ffff_8100_0300), None, "after the text");
         assert_eq!(name(&table, 0xffff_ffff_8180_0010), None, "data");
