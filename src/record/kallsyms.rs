@@ -226,10 +226,7 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
             name(&table, 0xffff_ffff_8100_01ff).as_deref(),
             Some("second")
         );
-        assert_eq!(
-            name(&table, 0xffff_ffff_8100_02ff).as_deref(),
-            Some("last")
-        );
+        assert_eq!(name(&table, 0xffff_ffff_8100_02ff).as_deref(), Some("last"));
         assert_eq!(name(&table, 0xffff_ffff_8100_0300), None, "after the text");
         assert_eq!(name(&table, 0xffff_ffff_8180_0010), None, "data");
         assert_eq!(
