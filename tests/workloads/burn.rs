@@ -1,5 +1,5 @@
-//! `burn_rust THREADS SECONDS`: as burn.c, through a trait method on an array (whose v0 symbol demangles to
-//! a name with `;` in it), a generic function and a plain one.
+//! `burn_rust THREADS SECONDS`: as burn.c, through a trait method on an array (whose v0 symbol
+//! demangles to a name with `;` in it), a generic function and a plain one.
 
 use std::env;
 use std::hint::black_box;
@@ -39,7 +39,10 @@ fn thread_cpu_ns() -> u64 {
 fn work(rounds: u64) {
     let mut x = rounds | 1;
     for _ in 0..rounds {
-        x = black_box(x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407));
+        x = black_box(
+            x.wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407),
+        );
     }
 }
 
@@ -72,7 +75,9 @@ fn hot_plain(rounds: u64) {
 
 #[inline(never)]
 fn drive(seed: u64, budget: u64) {
-    let mut random = seed.wrapping_mul(2654435761).wrapping_add(88172645463325252);
+    let mut random = seed
+        .wrapping_mul(2654435761)
+        .wrapping_add(88172645463325252);
     while thread_cpu_ns() < budget {
         random ^= random << 13;
         random ^= random >> 7;
@@ -100,13 +105,19 @@ fn main() {
         assert!(matches!(read, Ok(n) if n > 0), "nobody said go");
     }
 
-    let others: Vec<_> = (1..threads).map(|i| thread::spawn(move || drive(i, budget))).collect();
+    let others: Vec<_> = (1..threads)
+        .map(|i| thread::spawn(move || drive(i, budget)))
+        .collect();
     drive(0, budget);
     for other in others {
         other.join().expect("a thread panicked");
     }
 
-    for (name, ns) in [("hot_array", &ARRAY), ("hot_generic", &GENERIC), ("hot_plain", &PLAIN)] {
+    for (name, ns) in [
+        ("hot_array", &ARRAY),
+        ("hot_generic", &GENERIC),
+        ("hot_plain", &PLAIN),
+    ] {
         println!("truth {name} {:.9}", ns.load(Relaxed) as f64 / 1e9);
     }
     println!("cpu {:.9}", cpu_ns(2) as f64 / 1e9);

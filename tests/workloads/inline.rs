@@ -1,4 +1,5 @@
-//! `inline_rust SECONDS`: `inl_drive` is a function; `inl_mid` and `inl_leaf` are inlined into it. Build with -O -g.
+//! `inline_rust SECONDS`: `inl_drive` is a function; `inl_mid` and `inl_leaf` are inlined into it.
+//! Build with -O -g.
 
 use std::hint::black_box;
 
@@ -24,7 +25,9 @@ fn cpu_ns() -> u64 {
 fn inl_leaf(rounds: u64) -> u64 {
     let (mut x, mut i) = (rounds, 0);
     while i < rounds {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        x = x
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         x ^= x >> 29;
         i += 1;
     }
@@ -44,7 +47,10 @@ fn inl_drive(budget: u64) {
 }
 
 fn main() {
-    let seconds: f64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).expect("usage: inline_rust SECONDS");
+    let seconds: f64 = std::env::args()
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .expect("usage: inline_rust SECONDS");
     inl_drive((seconds * 1e9) as u64);
     println!("cpu {:.9}", cpu_ns() as f64 / 1e9);
 }
