@@ -144,6 +144,49 @@ fn a_recording_has_an_end() {
     }
 }
 
+/// A26: what a full ring loses is counted: samples and losses together are what the CPU time makes.
+#[test]
+fn a26_losses_are_counted() {
+    const FAST: u32 = 4999;
+    let bench = Bench::new();
+    let mut command = BURN_C.command();
+    command.args(["4", "0.6"]);
+    let workload = Attached::start(command);
+    let pid = workload.pid_arg();
+    let rate = FAST.to_string();
+    let mut running =
+        Running::start_sampling(&bench, &["-F", &rate, "--ring-size", "64K", "-p", &pid]);
+    // A recorder that cannot keep up: it sleeps until the work is done.
+    running.signal(libc::SIGSTOP);
+    let truth = workload.go();
+    running.signal(libc::SIGCONT);
+    let recorded = running.interrupt().ok();
+    let folded = recorded.folded();
+    let lost: u64 = recorded
+        .stderr
+        .split("lost ")
+        .nth(1)
+        .map(|rest| {
+            rest.chars()
+                .filter(|c| *c != ',')
+                .take_while(char::is_ascii_digit)
+                .collect()
+        })
+        .and_then(|digits: String| digits.parse().ok())
+        .unwrap_or_else(|| panic!("no losses in the summary:\n{}", recorded.stderr));
+    assert!(
+        lost > 1000,
+        "a ring of 64 KiB cannot hold this\n{}",
+        recorded.stderr
+    );
+    let all = (folded.total() + lost) as f64 / (f64::from(FAST) * truth.cpu);
+    assert!(
+        (0.9..=1.1).contains(&all),
+        "samples and losses are {all:.3} of what there was\n{folded}"
+    );
+    assert!(folded.verdict.contains("ring full"), "the cause\n{folded}");
+}
+
 /// A20: idle CPUs are not in the profile unless asked for; with `--idle` every tick of every CPU
 /// is.
 #[test]

@@ -39,12 +39,7 @@ fn a01_a_reused_pid_is_another_process() {
             .expect("the workload prints its children's PID");
         children.check_none("a PID that was never used", |s| s.pid != pid);
         // The parent and six children: all of one PID, and yet six.
-        assert_eq!(
-            recorded.summary_number("processes"),
-            7,
-            "{}",
-            recorded.stderr
-        );
+        assert_eq!(recorded.summary_number("process"), 7, "{}", recorded.stderr);
     }
 }
 
@@ -57,12 +52,7 @@ fn a01_a_reused_pid_without_exec() {
         .ok();
     let (folded, truth) = (recorded.folded(), recorded.truth());
     truth.check_shares(&folded);
-    assert_eq!(
-        recorded.summary_number("processes"),
-        7,
-        "{}",
-        recorded.stderr
-    );
+    assert_eq!(recorded.summary_number("process"), 7, "{}", recorded.stderr);
 }
 
 /// A01 seen by a system-wide recording, which knows the processes only from the kernel's events.
@@ -123,7 +113,7 @@ fn a02_a_chain_of_execs() {
         truth.check_shares(&folded);
         truth.check_count(&folded);
         assert_eq!(
-            recorded.summary_number("processes"),
+            recorded.summary_number("process"),
             1,
             "exec makes no process\n{}",
             recorded.stderr

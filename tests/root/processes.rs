@@ -47,6 +47,41 @@ fn a05_odd_bytes_in_paths() {
     }
 }
 
+/// A04: a program that was removed while it runs has its names as soon as the same file is back;
+/// before, one label and the reason. The kernel's " (deleted)" is no part of its path.
+#[test]
+fn a04_a_removed_program() {
+    let bench = Bench::new();
+    let path = bench.path("removed");
+    fs::copy(ONE_PIE.build(), &path).expect("a copy of the program");
+    let mut command = Command::new(&path);
+    command.arg("0.5");
+    let workload = Attached::start(command);
+    fs::remove_file(&path).expect("the program goes");
+    let args = ["-p".to_owned(), workload.pid_arg()];
+    let (recorded, _) = bench.record_attached(workload, &args);
+    let recorded = recorded.ok();
+    let folded = recorded.folded();
+    folded.check_none("a name without a file", |s| s.has("one_spin"));
+    folded.check_least("the file's label", 0.8, |s| {
+        s.user().any(|f| f.starts_with("[removed+0x"))
+    });
+    folded.check_none("the kernel's mark", |s| {
+        s.frames.iter().any(|f| f.contains("(deleted)"))
+    });
+
+    // Another program in its place is no better.
+    fs::copy(ONE.build(), &path).expect("another program");
+    recorded
+        .folded()
+        .check_none("a name of another file", |s| s.has("one_spin"));
+
+    fs::copy(ONE_PIE.build(), &path).expect("the program is back");
+    recorded
+        .folded()
+        .check_least("one_spin", 0.8, |s| s.has_chain(&["main", "one_spin"]));
+}
+
 /// A06: processes that are gone before anybody could look at them. At least 99 % of their samples
 /// have their mappings, and they are there in proportion to their CPU time.
 #[test]

@@ -16,7 +16,7 @@ fn record(bench: &Bench, program: Program, args: &[&str]) -> (Recorded, Folded) 
     command.extend(args.iter().map(Into::into));
     let recorded = bench.record_command(&command).ok();
     let folded = recorded.folded();
-    let said = recorded.summary_number("samples");
+    let said = recorded.summary_number("sample");
     assert_eq!(
         folded.total(),
         said,

@@ -79,7 +79,7 @@ impl Running {
             );
             thread::sleep(Duration::from_millis(10));
         }
-        thread::sleep(Duration::from_millis(400));
+        thread::sleep(Duration::from_millis(200));
         running
     }
 
@@ -213,13 +213,15 @@ impl Recorded {
         Standard::parse(&out)
     }
 
-    /// The number before `word` in the summary: `recorded N samples of M processes`.
+    /// The number before `word` or its plural in the summary: `recorded N samples of M processes`.
     pub fn summary_number(&self, word: &str) -> u64 {
         let words: Vec<&str> = self.stderr.split_whitespace().collect();
         let plain = |w: &str| w.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
         words
             .windows(2)
-            .filter(|pair| plain(pair[1]) == word)
+            .filter(|pair| {
+                [word, &format!("{word}s"), &format!("{word}es")].contains(&&*plain(pair[1]))
+            })
             .find_map(|pair| plain(pair[0]).replace([',', '_'], "").parse().ok())
             .unwrap_or_else(|| panic!("no number before {word:?} in the summary:\n{}", self.stderr))
     }
