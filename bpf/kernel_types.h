@@ -1,5 +1,5 @@
-/* The few kernel types the sampling program reads. Offsets are relocated at load time (CO-RE), so only
- * the names matter here; numbers are from include/uapi/linux/bpf.h and cannot change. */
+/* The few kernel types the sampling program reads. Offsets are relocated at load time (CO-RE), so of the
+ * structs only the names matter; enumerators are from include/uapi/linux/bpf.h and cannot change. */
 #ifndef KERNEL_TYPES_H
 #define KERNEL_TYPES_H
 
@@ -15,8 +15,70 @@ typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u64 __be64;
 typedef __u32 __wsum;
-typedef _Bool bool;
-#define true 1
-#define false 0
+
+enum {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+enum { BPF_F_USER_STACK = 1 << 8 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_AVAIL_DATA = 0 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+enum pid_type { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID, PIDTYPE_MAX };
+
+struct upid {
+	int nr;
+};
+
+struct pid {
+	struct upid numbers[1];
+};
+
+struct signal_struct {
+	struct pid *pids[PIDTYPE_MAX];
+};
+
+struct task_struct {
+	unsigned int flags;
+	unsigned int in_execve : 1;
+	struct task_struct *group_leader;
+	__u64 start_boottime;
+	struct signal_struct *signal;
+	__u64 self_exec_id;
+};
+
+#pragma clang attribute pop
+
+#define PF_KTHREAD 0x00200000
+
+/* What a perf_event program is given: registers as user space sees them (arch/.../uapi/asm/ptrace.h). */
+#if defined(__TARGET_ARCH_x86)
+struct user_regs {
+	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
+	__u64 ip, cs, flags, sp, ss;
+};
+#define REGS_IP(r) ((r)->ip)
+#define REGS_IN_KERNEL(r) (((r)->cs & 3) == 0)
+#elif defined(__TARGET_ARCH_arm64)
+struct user_regs {
+	__u64 regs[31];
+	__u64 sp, pc, pstate;
+};
+#define REGS_IP(r) ((r)->pc)
+#define REGS_IN_KERNEL(r) (((r)->pstate & 0xf) != 0)
+#else
+#error "this architecture is not supported yet"
+#endif
+
+struct bpf_perf_event_data {
+	struct user_regs regs;
+	__u64 sample_period;
+	__u64 addr;
+};
 
 #endif

@@ -1,3 +1,176 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* Runs in the interrupt of each sample: decides whether it is wanted, walks both stacks into this CPU's
+ * scratch buffer and puts the used part into this CPU's ring. Takes no lock, updates nothing shared and
+ * wakes nobody unless a ring gets half full. */
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "profiler.h"
+
+const volatile struct config config = {};
+struct idle_text idle_text = {};
+/* Never read: makes the layout of the record part of the skeleton. */
+const volatile struct sample_head sample_head_layout = {};
+
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+/* One ring for each possible CPU, made and put here by the recorder. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+/* One buffer for each possible CPU; the recorder sets the value's size to the head and the deepest stacks.
+ * Not a per-CPU map: those have no room for deep stacks (32 KiB a value). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct sample_head) + 2 * 127 * sizeof(__u64));
+} scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, enum counter);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} cgroup SEC(".maps");
+
+static __always_inline void count(enum counter which)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &which);
+
+	if (value)
+		*value += 1;
+}
+
+static __always_inline __u32 group_number(struct task_struct *task, enum pid_type type)
+{
+	struct pid *pid = NULL;
+	struct signal_struct *signal = BPF_CORE_READ(task, signal);
+
+	bpf_core_read(&pid, sizeof(pid), &signal->pids[type]);
+	return BPF_CORE_READ(pid, numbers[0].nr);
+}
+
+/* Which tasks are wanted. Processes and threads given by number need no check here: events are opened on them. */
+static __always_inline int wanted(struct task_struct *task)
+{
+	switch (config.filter) {
+	case FILTER_PGRP:
+		return group_number(task, bpf_core_enum_value(enum pid_type, PIDTYPE_PGID)) == config.filter_id;
+	case FILTER_SESSION:
+		return group_number(task, bpf_core_enum_value(enum pid_type, PIDTYPE_SID)) == config.filter_id;
+	case FILTER_CGROUP:
+		return bpf_current_task_under_cgroup(&cgroup, 0) == 1;
+	default:
+		return 1;
+	}
+}
+
+/* The idle task in one of the kernel's idle routines. Interrupt work done on an idle CPU is not idle. */
+static __always_inline int idle(__u64 ip)
+{
+	if (!idle_text.known)
+		return 0;
+	return idle_text.start == idle_text.end || (ip >= idle_text.start && ip < idle_text.end);
+}
+
+SEC("perf_event")
+int sample(struct bpf_perf_event_data *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 in_kernel = REGS_IN_KERNEL(&ctx->regs);
+	struct task_struct *leader;
+	struct sample_head *head;
+	__u32 flags = 0;
+	__u64 waiting, bytes = sizeof(*head);
+	long size;
+	void *ring;
+
+	if ((__u32)pid_tgid == 0 && config.skip_idle && idle(REGS_IP(&ctx->regs))) {
+		count(COUNT_IDLE);
+		return 0;
+	}
+	if (!wanted(task)) {
+		count(COUNT_FILTERED);
+		return 0;
+	}
+	head = bpf_map_lookup_elem(&scratch, &cpu);
+	ring = bpf_map_lookup_elem(&rings, &cpu);
+	if (!head || !ring) {
+		count(COUNT_SCRATCH);
+		return 0;
+	}
+
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD || (__u32)pid_tgid == 0)
+		flags |= SAMPLE_KTHREAD;
+	if (in_kernel) {
+		flags |= SAMPLE_IN_KERNEL;
+		if (bpf_core_field_exists(task->in_execve) && BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
+			flags |= SAMPLE_IN_EXEC;
+	}
+	leader = BPF_CORE_READ(task, group_leader);
+	head->time = bpf_ktime_get_boot_ns();
+	head->start_time = BPF_CORE_READ(leader, start_boottime);
+	head->cgroup_id = bpf_get_current_cgroup_id();
+	head->tgid = pid_tgid >> 32;
+	head->tid = (__u32)pid_tgid;
+	head->exec_id = (__u32)BPF_CORE_READ(task, self_exec_id);
+	head->cpu = cpu;
+	head->flags = flags;
+	bpf_get_current_comm(head->comm, sizeof(head->comm));
+
+	head->kernel_frames = 0;
+	if (in_kernel) {
+		size = bpf_get_stack(ctx, (void *)head + sizeof(*head), config.max_kernel * sizeof(__u64), 0);
+		if (size < 0) {
+			head->kernel_frames = -1;
+		} else {
+			/* The verifier cannot see the helper's own bound. */
+			if ((__u64)size > config.max_kernel * sizeof(__u64))
+				size = config.max_kernel * sizeof(__u64);
+			head->kernel_frames = size / sizeof(__u64);
+			bytes += size;
+		}
+	}
+	head->user_frames = 0;
+	if (!(flags & SAMPLE_KTHREAD)) {
+		size = bpf_get_stack(ctx, (void *)head + bytes, config.max_user * sizeof(__u64), BPF_F_USER_STACK);
+		if (size < 0) {
+			head->user_frames = -1;
+		} else {
+			if ((__u64)size > config.max_user * sizeof(__u64))
+				size = config.max_user * sizeof(__u64);
+			head->user_frames = size / sizeof(__u64);
+			bytes += size;
+		}
+	}
+
+	/* Wake the recorder once, by the sample that fills the ring past the mark. */
+	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+	if (bpf_ringbuf_output(ring, head, bytes,
+			       waiting < config.wake_bytes && waiting + bytes >= config.wake_bytes
+				       ? BPF_RB_FORCE_WAKEUP
+				       : BPF_RB_NO_WAKEUP))
+		count(COUNT_RING_FULL);
+	else
+		count(COUNT_SAMPLES);
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

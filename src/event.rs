@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds on the capture's clock: `CLOCK_BOOTTIME`, which runs on in suspend, so that it can be
 /// compared with the start times of processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -24,7 +26,9 @@ impl Timestamp {
 }
 
 /// A process number (kernel: tgid) or thread number (kernel: pid), in the initial PID namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Pid(pub u32);
 
 impl fmt::Display for Pid {
@@ -304,6 +308,11 @@ mod tests {
         assert_eq!(BuildId::new(&[]), None);
         assert_eq!(BuildId::new(&[0; 20]), None);
         assert_eq!(BuildId::new(&[1; 65]), None);
-        assert_eq!(BuildId::new(&[0xab, 0x01]).map(|b| b.to_string()).as_deref(), Some("ab01"));
+        assert_eq!(
+            BuildId::new(&[0xab, 0x01])
+                .map(|b| b.to_string())
+                .as_deref(),
+            Some("ab01")
+        );
     }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::FormatError;
+use super::meta;
+use super::process::check_build_id;
 use crate::event::{BuildId, InodeKey, ProcessKey, Timestamp};
 
 /// The kernel symbols that cover recorded kernel addresses. Several such frames add up.
@@ -83,4 +86,84 @@ pub struct Load {
     pub mem_size: u64,
     /// `p_flags`.
     pub flags: u32,
+}
+
+impl KernelSymbols {
+    /// Decodes a frame's content.
+    pub fn decode(content: &[u8]) -> Result<KernelSymbols, FormatError> {
+        meta::decode_frame("kernel symbols", content)
+    }
+
+    /// Brings symbols of several frames into order: sorted by start, equal ones once, and none that is
+    /// empty or overlaps the one before.
+    pub fn normalize(&mut self) {
+        self.symbols.retain(|s| s.start < s.end);
+        self.symbols
+            .sort_by(|a, b| (a.start, a.end).cmp(&(b.start, b.end)));
+        let mut end = 0;
+        self.symbols.retain(|s| {
+            let fits = s.start >= end;
+            if fits {
+                end = s.end;
+            }
+            fits
+        });
+    }
+}
+
+impl Vdso {
+    /// Decodes a frame's content.
+    pub fn decode(content: &[u8]) -> Result<Vdso, FormatError> {
+        meta::decode_frame("vdso", content)
+    }
+}
+
+impl PerfMap {
+    /// Decodes a frame's content.
+    pub fn decode(content: &[u8]) -> Result<PerfMap, FormatError> {
+        meta::decode_frame("perf map", content)
+    }
+}
+
+impl ElfInfo {
+    /// Decodes a frame's content.
+    pub fn decode(content: &[u8]) -> Result<ElfInfo, FormatError> {
+        const WHAT: &str = "ELF layout";
+        let info: ElfInfo = meta::decode_frame(WHAT, content)?;
+        check_build_id(info.build_id.as_ref()).map_err(|p| FormatError::new(WHAT, 0, p))?;
+        Ok(info)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(start: u64, end: u64, name: &str) -> KernelSymbol {
+        KernelSymbol {
+            start,
+            end,
+            name: name.to_owned(),
+            module: None,
+        }
+    }
+
+    #[test]
+    fn symbols_of_several_frames_are_brought_into_order() {
+        let mut symbols = KernelSymbols {
+            stext: 10,
+            symbols: vec![
+                symbol(30, 40, "c"),
+                symbol(10, 20, "a"),
+                symbol(10, 20, "a"),
+                symbol(15, 25, "inside a"),
+                symbol(20, 20, "empty"),
+                symbol(50, 45, "backwards"),
+                symbol(20, 30, "b"),
+            ],
+        };
+        symbols.normalize();
+        let names: Vec<_> = symbols.symbols.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::FormatError;
+use super::meta;
 use crate::event::Timestamp;
 
 /// How and with what recording ended. A capture without it was cut short.
@@ -32,4 +34,11 @@ pub enum EndReason {
     Signal(i32),
     /// The recorder could not go on; in words.
     Failure(String),
+}
+
+impl End {
+    /// Decodes a frame's content.
+    pub fn decode(content: &[u8]) -> Result<End, FormatError> {
+        meta::decode_frame("end", content)
+    }
 }

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{FormatError, Problem};
+use super::input::Input;
+use super::process::check_build_id;
+use super::{limits, meta, skippable};
 use crate::event::{BuildId, Timestamp};
 
 /// Facts that hold for the whole capture. Never holds argv or environment of other processes.
@@ -57,4 +61,102 @@ pub enum Sampling {
     Frequency(u64),
     /// One sample each so many events (`cpu-clock`: nanoseconds).
     Period(u64),
+}
+
+/// First bytes of the header's content: not text, broken by line-end conversion and by seven-bit transfer.
+pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
+/// Major version: a reader refuses any other.
+pub const MAJOR: u16 = 1;
+/// Minor version: a reader accepts any.
+pub const MINOR: u16 = 0;
+/// Required features this program knows: none yet.
+pub const KNOWN_FEATURES: u64 = 0;
+/// Bytes before the facts.
+const FIXED: usize = 32;
+const PART: &str = "header";
+/// The largest content a header's skippable frame may have, in bytes.
+pub const MAX_CONTENT: u64 = FIXED as u64 + limits::HEADER_FACTS + 4;
+
+/// Whether a file that starts with `bytes` (16 are enough) is a capture, of any version.
+pub fn is_capture(bytes: &[u8]) -> bool {
+    bytes.starts_with(&super::skippable::MAGIC.to_le_bytes())
+        && bytes
+            .get(super::skippable::PREFIX..)
+            .is_some_and(|content| content.starts_with(&MAGIC))
+}
+
+impl Header {
+    /// Appends the whole skippable frame.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let mut facts = Vec::new();
+        meta::encode(&mut facts, PART, self)?;
+        let value = facts.len() as u64;
+        let limit = limits::HEADER_FACTS;
+        if value > limit {
+            let problem = Problem::OverLimit {
+                what: "length of the facts",
+                value,
+                limit,
+            };
+            return Err(FormatError::new(PART, 12, problem));
+        }
+        skippable::encode(out, |out| {
+            let start = out.len();
+            out.extend_from_slice(&MAGIC);
+            out.extend_from_slice(&MAJOR.to_le_bytes());
+            out.extend_from_slice(&MINOR.to_le_bytes());
+            out.extend_from_slice(&(facts.len() as u32).to_le_bytes());
+            out.extend_from_slice(&0u64.to_le_bytes());
+            out.extend_from_slice(&0u64.to_le_bytes());
+            out.extend_from_slice(&facts);
+            let crc = crc32c::crc32c(out.get(start..).unwrap_or_default());
+            out.extend_from_slice(&crc.to_le_bytes());
+            Ok(())
+        })
+    }
+
+    /// Decodes the content of the skippable frame. Facts that are longer than known are a later minor
+    /// version's; what follows the known ones is ignored.
+    pub fn decode(content: &[u8]) -> Result<Header, FormatError> {
+        let whole = Input::new(PART, content);
+        let mut input = whole.clone();
+        if input
+            .take(MAGIC.len(), "magic")
+            .map_or(true, |magic| magic != MAGIC)
+        {
+            return Err(whole.error(Problem::NotACapture));
+        }
+        let at = input.clone();
+        let major = input.u16("version")?;
+        if major != MAJOR {
+            return Err(at.error(Problem::Version(major)));
+        }
+        input.u16("minor version")?;
+        let len = u64::from(input.u32("length of the facts")?);
+        let at = input.clone();
+        let required = input.u64("required features")?;
+        input.u64("optional features")?;
+        let limit = limits::HEADER_FACTS;
+        if len > limit {
+            let what = "length of the facts";
+            return Err(at.error(Problem::OverLimit {
+                what,
+                value: len,
+                limit,
+            }));
+        }
+        let mut facts = input.section(len as usize, "facts")?;
+        let checked = content.get(..FIXED + len as usize).unwrap_or_default();
+        let crc = input.u32("checksum")?;
+        input.end(PART)?;
+        if crc != crc32c::crc32c(checked) {
+            return Err(whole.error(Problem::Checksum(PART)));
+        }
+        if required & !KNOWN_FEATURES != 0 {
+            return Err(at.error(Problem::RequiredFeatures(required & !KNOWN_FEATURES)));
+        }
+        let header: Header = meta::decode(&mut facts, PART)?;
+        check_build_id(header.kernel_build_id.as_ref()).map_err(|p| whole.error(p))?;
+        Ok(header)
+    }
 }

@@ -15,9 +15,23 @@
 //! Everything decoded here is hostile until checked: each length is capped and compared with the bytes
 //! that are left before anything is allocated.
 
+mod addresses;
 pub mod aid;
+mod columns;
+pub mod descriptor;
 pub mod end;
+pub mod error;
+pub mod frame;
 pub mod header;
+pub mod index;
+mod input;
+mod leb128;
+pub mod limits;
+mod losses;
+pub(crate) mod meta;
 pub mod process;
 pub mod samples;
 pub mod segment;
+pub mod skippable;
+mod stacks;
+mod strings;

@@ -7,7 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Origin, Pid, ProcessKey, Timestamp};
+use super::error::Problem;
+use super::limits;
+use super::segment::{SegmentFrame, TableSizes};
+use crate::event::{BuildId, Origin, Pid, ProcessKey, Timestamp};
 
 /// Index of a process in its segment, in the order of [`ProcessRecord::Process`] records.
 pub type ProcessId = u32;
@@ -147,4 +150,104 @@ pub struct Task {
     pub exec_id: u32,
     /// Thread name.
     pub comm: StringId,
+}
+
+/// Checks what the metadata of `frame` refers to, where `sizes` are the tables' sizes after it. A process
+/// must be written before the records that name it; other tables may be referred to as they are at the
+/// frame's end.
+pub fn check(frame: &SegmentFrame, sizes: &TableSizes) -> Result<(), Problem> {
+    for file in &frame.files {
+        let value = file.path.len() as u64;
+        if value > limits::STRING {
+            return Err(Problem::OverLimit {
+                what: "path length",
+                value,
+                limit: limits::STRING,
+            });
+        }
+        check_build_id(file.build_id.as_ref())?;
+    }
+    for mapping in &frame.mappings {
+        known("file", mapping.file, sizes.files)?;
+    }
+    for space in &frame.spaces {
+        let value = space.mappings.len() as u64;
+        if value > limits::SPACE {
+            let what = "length of a mapping list";
+            return Err(Problem::OverLimit {
+                what,
+                value,
+                limit: limits::SPACE,
+            });
+        }
+    }
+    for placed in frame.spaces.iter().flat_map(|s| &s.mappings) {
+        known("mapping", placed.mapping, sizes.mappings)?;
+    }
+    let is_process = |r: &&ProcessRecord| matches!(r, ProcessRecord::Process { .. });
+    let new_processes = frame.processes.iter().filter(is_process).count() as u32;
+    let mut processes = sizes.processes.saturating_sub(new_processes);
+    for record in &frame.processes {
+        if let Some(process) = record.process() {
+            known("process", process, processes)?;
+        }
+        match record {
+            ProcessRecord::Process { cgroup, .. } => {
+                processes += 1;
+                cgroup.map_or(Ok(()), |s| known("string", s, sizes.strings))?;
+            }
+            ProcessRecord::Space { space, .. } => known("mapping list", *space, sizes.spaces)?,
+            ProcessRecord::Map { placed, .. } => known("mapping", placed.mapping, sizes.mappings)?,
+            ProcessRecord::Image { comm: string, .. }
+            | ProcessRecord::Comm { comm: string, .. }
+            | ProcessRecord::Cgroup { path: string, .. }
+            | ProcessRecord::Unreadable { reason: string, .. } => {
+                known("string", *string, sizes.strings)?;
+            }
+            ProcessRecord::Exit { .. } => {}
+        }
+    }
+    for task in &frame.tasks {
+        known("process", task.process, sizes.processes)?;
+        known("string", task.comm, sizes.strings)?;
+    }
+    Ok(())
+}
+
+impl ProcessRecord {
+    /// The process the record is about; `None` for [`ProcessRecord::Process`], which makes one.
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            ProcessRecord::Process { .. } => None,
+            ProcessRecord::Image { process, .. }
+            | ProcessRecord::Space { process, .. }
+            | ProcessRecord::Map { process, .. }
+            | ProcessRecord::Comm { process, .. }
+            | ProcessRecord::Cgroup { process, .. }
+            | ProcessRecord::Exit { process, .. }
+            | ProcessRecord::Unreadable { process, .. } => Some(*process),
+        }
+    }
+}
+
+fn known(what: &'static str, id: u32, known: u32) -> Result<(), Problem> {
+    if id < known {
+        return Ok(());
+    }
+    Err(Problem::UnknownId {
+        what,
+        id: id.into(),
+        known: known.into(),
+    })
+}
+
+/// A decoded build ID obeys the rules of [`BuildId::new`].
+pub(super) fn check_build_id(build_id: Option<&BuildId>) -> Result<(), Problem> {
+    match build_id {
+        Some(id) if BuildId::new(id.as_bytes()).is_none() => Err(Problem::BadValue {
+            what: "length of a build ID",
+            value: id.as_bytes().len() as u64,
+        }),
+        _ => Ok(()),
+    }
 }

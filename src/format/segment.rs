@@ -1,7 +1,14 @@
 //! A segment frame: what is added to the segment's tables, then the samples that use them.
+//!
+//! Its payload is a sequence of sections, each at most once and ascending in kind: u8 kind, u32 length,
+//! content. Empty sections are left out, unknown ones are skipped.
 
-use super::process::{MappingTemplate, ProcessRecord, Space, Task};
-use super::samples::Sample;
+use super::error::{FormatError, Problem};
+use super::input::Input;
+use super::process::{self, MappingTemplate, ProcessRecord, Space, Task};
+use super::samples::{self, Sample, SampleContext};
+use super::stacks::{self, ChainEnds};
+use super::{addresses, limits, losses, meta, strings};
 use crate::event::LossClass;
 
 /// The decoded content of one segment frame. Tables hold only what this frame adds; numbers count on
@@ -52,4 +59,325 @@ pub struct Loss {
     pub cpu: Option<u32>,
     /// How many.
     pub count: u64,
+}
+
+/// How many entries each table of a segment has: what the next frame counts on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableSizes {
+    /// Events in the header: the same for every frame.
+    pub events: u32,
+    /// Strings.
+    pub strings: u32,
+    /// Bytes of all strings and of the files' paths.
+    pub string_bytes: u64,
+    /// Files.
+    pub files: u32,
+    /// Mapping templates.
+    pub mappings: u32,
+    /// Mapping lists.
+    pub spaces: u32,
+    /// Placed mappings in all lists.
+    pub placed: u64,
+    /// Process records of all kinds.
+    pub records: u32,
+    /// Processes.
+    pub processes: u32,
+    /// Tasks.
+    pub tasks: u32,
+    /// User addresses.
+    pub user_addresses: u32,
+    /// Kernel addresses.
+    pub kernel_addresses: u32,
+    /// Nodes of the user stack trie.
+    pub user_nodes: u32,
+    /// Nodes of the kernel stack trie.
+    pub kernel_nodes: u32,
+}
+
+/// Kinds of sections, in the order they are written in.
+mod kind {
+    pub const STRINGS: u8 = 1;
+    pub const FILES: u8 = 2;
+    pub const MAPPINGS: u8 = 3;
+    pub const SPACES: u8 = 4;
+    pub const PROCESSES: u8 = 5;
+    pub const TASKS: u8 = 6;
+    pub const USER_ADDRESSES: u8 = 7;
+    pub const KERNEL_ADDRESSES: u8 = 8;
+    pub const USER_STACKS: u8 = 9;
+    pub const KERNEL_STACKS: u8 = 10;
+    pub const SAMPLES: u8 = 11;
+    pub const LOSSES: u8 = 12;
+}
+
+impl SegmentFrame {
+    /// Appends the frame's payload. `before` are the tables' sizes before it; gives those after it.
+    pub fn encode(
+        &self,
+        before: &TableSizes,
+        out: &mut Vec<u8>,
+    ) -> Result<TableSizes, FormatError> {
+        let after = before
+            .after(self)
+            .map_err(|p| FormatError::new(PART, out.len(), p))?;
+        let mut user_ends = ChainEnds::new(Vec::new(), before.user_nodes);
+        let mut kernel_ends = ChainEnds::new(Vec::new(), before.kernel_nodes);
+        section(out, kind::STRINGS, self.strings.is_empty(), |out| {
+            strings::encode(out, &self.strings);
+            Ok(())
+        })?;
+        section(out, kind::FILES, self.files.is_empty(), |out| {
+            meta::encode_list(out, "file", &self.files)
+        })?;
+        section(out, kind::MAPPINGS, self.mappings.is_empty(), |out| {
+            meta::encode_list(out, "mapping", &self.mappings)
+        })?;
+        section(out, kind::SPACES, self.spaces.is_empty(), |out| {
+            meta::encode_list(out, "mapping list", &self.spaces)
+        })?;
+        section(out, kind::PROCESSES, self.processes.is_empty(), |out| {
+            meta::encode_list(out, "process record", &self.processes)
+        })?;
+        section(out, kind::TASKS, self.tasks.is_empty(), |out| {
+            meta::encode_list(out, "task", &self.tasks)
+        })?;
+        section(
+            out,
+            kind::USER_ADDRESSES,
+            self.user_addresses.is_empty(),
+            |out| addresses::encode(out, &self.user_addresses),
+        )?;
+        section(
+            out,
+            kind::KERNEL_ADDRESSES,
+            self.kernel_addresses.is_empty(),
+            |out| addresses::encode(out, &self.kernel_addresses),
+        )?;
+        section(out, kind::USER_STACKS, self.user_nodes.is_empty(), |out| {
+            user_ends = stacks::encode(out, &self.user_nodes, before.user_nodes)?;
+            Ok(())
+        })?;
+        section(
+            out,
+            kind::KERNEL_STACKS,
+            self.kernel_nodes.is_empty(),
+            |out| {
+                kernel_ends = stacks::encode(out, &self.kernel_nodes, before.kernel_nodes)?;
+                Ok(())
+            },
+        )?;
+        section(out, kind::SAMPLES, self.samples.is_empty(), |out| {
+            samples::encode(
+                out,
+                &self.samples,
+                after.sample_context(user_ends, kernel_ends),
+            )
+        })?;
+        section(out, kind::LOSSES, self.losses.is_empty(), |out| {
+            losses::encode(out, &self.losses);
+            Ok(())
+        })?;
+        Ok(after)
+    }
+
+    /// Decodes a payload, checking every number against the tables. Gives the tables' sizes after it.
+    pub fn decode(
+        payload: &[u8],
+        before: &TableSizes,
+    ) -> Result<(SegmentFrame, TableSizes), FormatError> {
+        let mut input = Input::new(PART, payload);
+        let mut frame = SegmentFrame::default();
+        let mut sizes = *before;
+        let mut user_ends = ChainEnds::new(Vec::new(), before.user_nodes);
+        let mut kernel_ends = ChainEnds::new(Vec::new(), before.kernel_nodes);
+        let mut last_kind = 0;
+        while !input.rest().is_empty() {
+            let at = input.clone();
+            let kind = input.u8("section kind")?;
+            if kind <= last_kind {
+                let what = "section out of order, its kind";
+                return Err(at.error(Problem::BadValue {
+                    what,
+                    value: kind.into(),
+                }));
+            }
+            last_kind = kind;
+            let len = input.u32("section length")? as usize;
+            let mut body = input.section(len, "section")?;
+            let body = &mut body;
+            match kind {
+                kind::STRINGS => frame.strings = strings::decode(body)?,
+                kind::FILES => frame.files = meta::decode_list(body, "file", limits::TABLE)?,
+                kind::MAPPINGS => {
+                    frame.mappings = meta::decode_list(body, "mapping", limits::TABLE)?;
+                }
+                kind::SPACES => {
+                    frame.spaces = meta::decode_list(body, "mapping list", limits::TABLE)?;
+                }
+                kind::PROCESSES => {
+                    frame.processes = meta::decode_list(body, "process record", limits::TABLE)?;
+                }
+                kind::TASKS => frame.tasks = meta::decode_list(body, "task", limits::TABLE)?,
+                kind::USER_ADDRESSES => frame.user_addresses = addresses::decode(body)?,
+                kind::KERNEL_ADDRESSES => frame.kernel_addresses = addresses::decode(body)?,
+                kind::USER_STACKS => {
+                    (frame.user_nodes, user_ends) =
+                        stacks::decode(body, before.user_nodes, sizes.user_addresses)?;
+                }
+                kind::KERNEL_STACKS => {
+                    (frame.kernel_nodes, kernel_ends) =
+                        stacks::decode(body, before.kernel_nodes, sizes.kernel_addresses)?;
+                }
+                kind::SAMPLES => {
+                    let ends = (
+                        std::mem::take(&mut user_ends),
+                        std::mem::take(&mut kernel_ends),
+                    );
+                    frame.samples = samples::decode(body, sizes.sample_context(ends.0, ends.1))?;
+                }
+                kind::LOSSES => frame.losses = losses::decode(body)?,
+                // A later minor version's: what is not known is skipped.
+                _ => continue,
+            }
+            body.end("section")?;
+            sizes = before.after(&frame).map_err(|p| at.error(p))?;
+        }
+        process::check(&frame, &sizes).map_err(|p| FormatError::new(PART, payload.len(), p))?;
+        Ok((frame, sizes))
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        *self == SegmentFrame::default()
+    }
+}
+
+/// What errors call a segment frame's payload.
+const PART: &str = "segment frame";
+
+/// Appends kind, length and what `body` writes; nothing when `empty`.
+fn section(
+    out: &mut Vec<u8>,
+    kind: u8,
+    empty: bool,
+    body: impl FnOnce(&mut Vec<u8>) -> Result<(), FormatError>,
+) -> Result<(), FormatError> {
+    if empty {
+        return Ok(());
+    }
+    out.push(kind);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let start = out.len();
+    body(out)?;
+    let len = (out.len() - start) as u64;
+    let limit = limits::FRAME_CONTENT;
+    let too_long = Problem::OverLimit {
+        what: "section length",
+        value: len,
+        limit,
+    };
+    let len = u32::try_from(len).map_err(|_| FormatError::new(PART, at, too_long))?;
+    if let Some(place) = out.get_mut(at..start) {
+        place.copy_from_slice(&len.to_le_bytes());
+    }
+    Ok(())
+}
+
+impl TableSizes {
+    /// The sizes after `frame`, all within their limits.
+    pub fn after(&self, frame: &SegmentFrame) -> Result<TableSizes, Problem> {
+        fn add(what: &'static str, have: u32, more: usize) -> Result<u32, Problem> {
+            let value = u64::from(have).saturating_add(more as u64);
+            let limit = limits::TABLE;
+            if value > limit {
+                Err(Problem::OverLimit { what, value, limit })
+            } else {
+                Ok(value as u32)
+            }
+        }
+        fn add_large(
+            what: &'static str,
+            have: u64,
+            more: usize,
+            limit: u64,
+        ) -> Result<u64, Problem> {
+            let value = have.saturating_add(more as u64);
+            if value > limit {
+                Err(Problem::OverLimit { what, value, limit })
+            } else {
+                Ok(value)
+            }
+        }
+        let text = frame.strings.iter().map(Vec::len).sum::<usize>()
+            + frame.files.iter().map(|f| f.path.len()).sum::<usize>();
+        let placed = frame.spaces.iter().map(|s| s.mappings.len()).sum();
+        let is_process = |r: &&ProcessRecord| matches!(r, ProcessRecord::Process { .. });
+        let processes = frame.processes.iter().filter(is_process).count();
+        Ok(TableSizes {
+            events: self.events,
+            strings: add("number of strings", self.strings, frame.strings.len())?,
+            string_bytes: add_large(
+                "bytes of strings",
+                self.string_bytes,
+                text,
+                limits::SEGMENT_STRINGS,
+            )?,
+            files: add("number of files", self.files, frame.files.len())?,
+            mappings: add("number of mappings", self.mappings, frame.mappings.len())?,
+            spaces: add("number of mapping lists", self.spaces, frame.spaces.len())?,
+            placed: add_large(
+                "mappings in lists",
+                self.placed,
+                placed,
+                limits::SEGMENT_PLACED,
+            )?,
+            records: add(
+                "number of process records",
+                self.records,
+                frame.processes.len(),
+            )?,
+            processes: add("number of processes", self.processes, processes)?,
+            tasks: add("number of tasks", self.tasks, frame.tasks.len())?,
+            user_addresses: add(
+                "number of addresses",
+                self.user_addresses,
+                frame.user_addresses.len(),
+            )?,
+            kernel_addresses: add(
+                "number of addresses",
+                self.kernel_addresses,
+                frame.kernel_addresses.len(),
+            )?,
+            user_nodes: add(
+                "number of stack nodes",
+                self.user_nodes,
+                frame.user_nodes.len(),
+            )?,
+            kernel_nodes: add(
+                "number of stack nodes",
+                self.kernel_nodes,
+                frame.kernel_nodes.len(),
+            )?,
+        })
+    }
+
+    /// Empty tables of a capture whose header has `events` events.
+    pub fn new(events: usize) -> TableSizes {
+        TableSizes {
+            events: events.try_into().unwrap_or(u32::MAX),
+            ..TableSizes::default()
+        }
+    }
+
+    fn sample_context(&self, user_ends: ChainEnds, kernel_ends: ChainEnds) -> SampleContext {
+        SampleContext {
+            events: self.events,
+            tasks: self.tasks,
+            user_nodes: self.user_nodes,
+            kernel_nodes: self.kernel_nodes,
+            user_ends,
+            kernel_ends,
+        }
+    }
 }

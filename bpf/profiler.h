@@ -1,0 +1,62 @@
+/* The contract between the sampling program and src/record: its configuration, the record it puts into the
+ * ring, and its loss counters. Rust sees these types through the skeleton that is generated from BTF. */
+#ifndef PROFILER_H
+#define PROFILER_H
+
+enum filter {
+	FILTER_NONE,
+	FILTER_PGRP,
+	FILTER_SESSION,
+	FILTER_CGROUP,
+};
+
+/* Set before the program is loaded; constants to the verifier. */
+struct config {
+	enum filter filter;
+	__u32 filter_id;       /* process group or session, in the initial PID namespace */
+	__u32 skip_idle;       /* leave out samples of an idle CPU */
+	__u32 max_user;        /* frames kept of a user stack */
+	__u32 max_kernel;      /* frames kept of a kernel stack */
+	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
+};
+
+/* Text of the kernel's idle routines. Set while the program runs already: finding it takes as long as many
+ * samples. Until then samples of the idle task are passed on, and the recorder sorts them out. */
+struct idle_text {
+	__u64 start;
+	__u64 end;
+	__u32 known;           /* start and end are set; equal ones: addresses are hidden, all of the idle task is idle */
+};
+
+enum sample_flag {
+	SAMPLE_IN_KERNEL = 1 << 0,  /* taken in kernel mode */
+	SAMPLE_IN_EXEC = 1 << 1,    /* the task was inside execve */
+	SAMPLE_KTHREAD = 1 << 2,    /* a kernel thread or the idle task: no user memory */
+};
+
+/* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */
+struct sample_head {
+	__u64 time;            /* CLOCK_BOOTTIME, ns */
+	__u64 start_time;      /* of the process: group_leader->start_boottime, ns */
+	__u64 cgroup_id;       /* of the task, in the cgroup v2 hierarchy */
+	__u32 tgid;
+	__u32 tid;
+	__u32 exec_id;         /* task->self_exec_id, low half */
+	__u32 cpu;
+	__s16 kernel_frames;   /* negative: the stack could not be read */
+	__s16 user_frames;
+	enum sample_flag flags;
+	char comm[16];         /* of the thread */
+};
+
+/* Per-CPU counters, index into `counters`. */
+enum counter {
+	COUNT_SAMPLES,         /* put into a ring */
+	COUNT_RING_FULL,       /* no room in the ring */
+	COUNT_SCRATCH,         /* no scratch buffer for this CPU */
+	COUNT_IDLE,            /* left out: the CPU was idle */
+	COUNT_FILTERED,        /* left out: not of the target */
+	COUNTERS,
+};
+
+#endif

@@ -1,0 +1,17 @@
+//! The writer and the reader of captures, over the bytes of [`format`](crate::format).
+//!
+//! The writer takes facts and samples in any order that names things before they are used, keeps one
+//! segment's tables, and appends one frame each time it is flushed. The reader walks the frames of a file
+//! in spite of damage and gives segments that can be decoded on their own, on any thread.
+
+mod intern;
+pub mod reader;
+mod scan;
+mod source;
+pub mod tables;
+pub mod writer;
+
+pub use reader::{Aids, CaptureError, Damage, DamageKind, FrameData, Reader, SegmentReader};
+pub use scan::IndexState;
+pub use tables::{LossTotals, NewEntries, StackTable, Tables};
+pub use writer::{CaptureWriter, SampleInput, TablesFull, WriteError};

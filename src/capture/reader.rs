@@ -1,0 +1,533 @@
+//! Reading a capture: header and frames at once, segments when asked for, on any thread.
+
+use std::io;
+use std::path::Path;
+
+use super::scan::{self, IndexState, Scan};
+use super::source::Source;
+use super::tables::{NewEntries, Tables};
+use crate::event::sample_flags;
+use crate::format::aid::{ElfInfo, KernelSymbols, PerfMap, Vdso};
+use crate::format::descriptor::{self, Descriptor, FrameKind};
+use crate::format::end::End;
+use crate::format::error::{FormatError, Problem};
+use crate::format::frame::FrameDecompressor;
+use crate::format::header::Header;
+use crate::format::index::FrameEntry;
+use crate::format::samples::Sample;
+use crate::format::segment::{SegmentFrame, TableSizes};
+use crate::format::{limits, skippable};
+
+/// Why nothing of a capture can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file cannot be opened.
+    #[error("cannot open the capture")]
+    Open(#[source] io::Error),
+    /// Captures are regular files; this is something else.
+    #[error("the capture is {0}, not a regular file; give a file, or `-` to read standard input")]
+    NotAFile(&'static str),
+    /// The file cannot be read.
+    #[error("cannot read the capture")]
+    Read(#[source] io::Error),
+    /// Not a capture, or not one this program can read.
+    #[error("cannot read the capture: {0}")]
+    Header(FormatError),
+    /// Nothing but a part of the header is there.
+    #[error(
+        "the capture ends inside its header, after {bytes} bytes; recording never really began"
+    )]
+    CutInHeader {
+        /// Length of the file.
+        bytes: u64,
+    },
+}
+
+/// A place of a capture that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset} of the capture: {kind}")]
+pub struct Damage {
+    /// Where in the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: DamageKind,
+    /// Frames that cannot be used because of it, as far as their descriptors are known.
+    pub frames: u32,
+    /// Samples in those frames.
+    pub samples: u64,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DamageKind {
+    /// Bytes that are not the beginning of anything.
+    #[error("no frame begins here")]
+    NoFrame,
+    /// Frames are missing, by their sequence numbers.
+    #[error("frames {first} to {} are missing", .next - 1)]
+    Missing {
+        /// The first one missing.
+        first: u32,
+        /// The first one that is there again.
+        next: u32,
+    },
+    /// A frame comes a second time, or too late.
+    #[error("frame {0} comes again or out of order")]
+    Repeated(u32),
+    /// Another capture begins; only the first one is read.
+    #[error("another capture begins here; its {bytes} bytes are not read")]
+    Foreign {
+        /// Bytes from there to the end.
+        bytes: u64,
+    },
+    /// Bytes that are against the format.
+    #[error("{0}")]
+    Format(FormatError),
+    /// The operating system could not read it.
+    #[error("cannot be read: {0}")]
+    Io(String),
+    /// What the frame builds on is missing.
+    #[error("frame {found} of segment {segment} follows, frame {expected} is missing")]
+    Gap {
+        /// Which segment.
+        segment: u32,
+        /// Number in the segment of the frame that is missing.
+        expected: u32,
+        /// Number in the segment of the frame found.
+        found: u32,
+    },
+    /// More symbol aid than a reader takes.
+    #[error("more symbol aid than the format allows")]
+    TooMuchAid,
+}
+
+/// A capture opened for reading.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    header: Header,
+    entries: Vec<FrameEntry>,
+    segments: Vec<Segment>,
+    damage: Vec<Damage>,
+    cut_bytes: u64,
+    index: IndexState,
+    end: Option<End>,
+}
+
+/// A segment and its frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Segment {
+    number: u32,
+    /// Indices into the reader's entries.
+    frames: Vec<usize>,
+}
+
+/// What the recording machine left to name addresses by.
+#[derive(Debug, Clone, Default)]
+pub struct Aids {
+    /// Kernel symbols of all frames: sorted, not overlapping.
+    pub kernel: KernelSymbols,
+    /// The vdso image.
+    pub vdso: Option<Vdso>,
+    /// Perf maps, in the order of the file.
+    pub perf_maps: Vec<PerfMap>,
+    /// Layouts of ELF files.
+    pub elf: Vec<ElfInfo>,
+    /// Frames of these kinds that cannot be used.
+    pub damage: Vec<Damage>,
+}
+
+impl Reader {
+    /// Opens a capture. Only regular files are opened.
+    pub fn open(path: &Path) -> Result<Reader, CaptureError> {
+        Self::new(Source::open(path)?)
+    }
+
+    /// A capture that is in memory, as read from standard input.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Reader, CaptureError> {
+        Self::new(Source::Bytes(bytes))
+    }
+
+    fn new(source: Source) -> Result<Reader, CaptureError> {
+        let (header, start) = scan::header(&source)?;
+        let Scan {
+            entries,
+            damage,
+            cut_bytes,
+            index,
+        } = scan::frames(&source, start)?;
+        let mut reader = Reader {
+            source,
+            header,
+            segments: segments_of(&entries),
+            entries,
+            damage,
+            cut_bytes,
+            index,
+            end: None,
+        };
+        reader.read_end()?;
+        Ok(reader)
+    }
+
+    /// The facts of the host and the recording.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Every whole frame, in the order of the file.
+    pub fn frames(&self) -> &[FrameEntry] {
+        &self.entries
+    }
+
+    /// What was found damaged when the capture was opened. Frames are checked when they are read: see
+    /// [`SegmentReader::next_frame`] and [`Aids::damage`].
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// Bytes at the end that are no whole frame: recording was killed while it wrote them.
+    pub fn cut_bytes(&self) -> u64 {
+        self.cut_bytes
+    }
+
+    /// How recording ended; `None` when it did not end in order.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Length of the file in bytes.
+    pub fn file_len(&self) -> u64 {
+        self.source.len()
+    }
+
+    /// What became of the index.
+    pub fn index(&self) -> IndexState {
+        self.index
+    }
+
+    /// Samples in all segment frames, by their descriptors.
+    pub fn samples(&self) -> u64 {
+        self.sum(|d| d.samples)
+    }
+
+    /// Samples lost, by the descriptors: also those of causes this program does not know.
+    pub fn lost_samples(&self) -> u64 {
+        self.sum(|d| d.lost)
+    }
+
+    fn sum(&self, field: impl Fn(&Descriptor) -> u64) -> u64 {
+        let in_segments = self
+            .entries
+            .iter()
+            .filter(|e| e.descriptor.kind == FrameKind::Segment);
+        in_segments.fold(0, |sum, e| sum.saturating_add(field(&e.descriptor)))
+    }
+
+    /// The segments, in the order of the file. Each can be read on its own thread.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentReader<'_>> + '_ {
+        self.segments
+            .iter()
+            .map(|segment| SegmentReader::new(self, segment))
+    }
+
+    /// All symbol aid there is.
+    pub fn aids(&self) -> Aids {
+        let mut aids = Aids::default();
+        let mut frames = FrameReader::default();
+        let mut total = 0u64;
+        for entry in &self.entries {
+            if !matches!(
+                entry.descriptor.kind,
+                FrameKind::KernelSymbols
+                    | FrameKind::Vdso
+                    | FrameKind::PerfMap
+                    | FrameKind::ElfInfo
+            ) {
+                continue;
+            }
+            total = total.saturating_add(entry.descriptor.uncompressed);
+            let added = if total > limits::AIDS {
+                Err(DamageKind::TooMuchAid)
+            } else {
+                let content = frames.content(&self.source, entry);
+                content.and_then(|c| {
+                    aids.add(entry.descriptor.kind, c)
+                        .map_err(DamageKind::Format)
+                })
+            };
+            if let Err(kind) = added {
+                aids.damage.push(Damage {
+                    offset: entry.offset,
+                    kind,
+                    frames: 1,
+                    samples: 0,
+                });
+            }
+        }
+        aids.kernel.normalize();
+        aids
+    }
+
+    fn read_end(&mut self) -> Result<(), CaptureError> {
+        let last = self
+            .entries
+            .iter()
+            .rfind(|e| e.descriptor.kind == FrameKind::End);
+        let Some(entry) = last else { return Ok(()) };
+        let mut frames = FrameReader::default();
+        let content = frames.content(&self.source, entry);
+        match content.and_then(|c| End::decode(c).map_err(DamageKind::Format)) {
+            Ok(end) => self.end = Some(end),
+            Err(kind) => {
+                self.damage.push(Damage {
+                    offset: entry.offset,
+                    kind,
+                    frames: 1,
+                    samples: 0,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Aids {
+    fn add(&mut self, kind: FrameKind, content: &[u8]) -> Result<(), FormatError> {
+        match kind {
+            FrameKind::KernelSymbols => {
+                let more = KernelSymbols::decode(content)?;
+                if more.stext != 0 {
+                    self.kernel.stext = more.stext;
+                }
+                self.kernel.symbols.extend(more.symbols);
+            }
+            FrameKind::Vdso => self.vdso = Some(Vdso::decode(content)?),
+            FrameKind::PerfMap => self.perf_maps.push(PerfMap::decode(content)?),
+            FrameKind::ElfInfo => self.elf.push(ElfInfo::decode(content)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn segments_of(entries: &[FrameEntry]) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.descriptor.kind != FrameKind::Segment {
+            continue;
+        }
+        let number = entry.descriptor.segment;
+        let place = *places.entry(number).or_insert_with(|| {
+            segments.push(Segment {
+                number,
+                frames: Vec::new(),
+            });
+            segments.len() - 1
+        });
+        if let Some(segment) = segments.get_mut(place) {
+            segment.frames.push(index);
+        }
+    }
+    segments
+}
+
+/// Reads and checks the content of frames, with buffers that are used again.
+#[derive(Default)]
+struct FrameReader {
+    zstd: Option<FrameDecompressor>,
+    bytes: Vec<u8>,
+    content: Vec<u8>,
+}
+
+impl FrameReader {
+    fn content(&mut self, source: &Source, entry: &FrameEntry) -> Result<&[u8], DamageKind> {
+        let io = |err: io::Error| match err.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                DamageKind::Io("the file became shorter while it was read".to_owned())
+            }
+            _ => DamageKind::Io(err.to_string()),
+        };
+        let compressed = entry.descriptor.compressed.min(limits::FRAME_COMPRESSED) as usize;
+        let len = descriptor::FRAME_LEN + compressed;
+        source
+            .read(entry.offset, len, &mut self.bytes)
+            .map_err(io)?;
+        let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
+        let (head, data) = split.ok_or(DamageKind::NoFrame)?;
+        // An index may have led here: the frame must be the one it speaks of.
+        let head = Descriptor::decode(head.get(skippable::PREFIX..).unwrap_or_default());
+        if head.map_err(DamageKind::Format)? != entry.descriptor {
+            return Err(DamageKind::NoFrame);
+        }
+        if crc32c::crc32c(data) != entry.descriptor.data_crc {
+            let problem = Problem::Checksum("compressed bytes");
+            return Err(DamageKind::Format(FormatError::new(
+                "zstd frame",
+                0,
+                problem,
+            )));
+        }
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(FrameDecompressor::new().map_err(io)?),
+        };
+        zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
+            .map_err(DamageKind::Format)?;
+        Ok(&self.content)
+    }
+}
+
+/// Reads one segment, frame after frame. It needs nothing of other segments.
+pub struct SegmentReader<'a> {
+    reader: &'a Reader,
+    segment: &'a Segment,
+    next: usize,
+    frames: FrameReader,
+    sizes: TableSizes,
+    tables: Tables,
+    samples: Vec<Sample>,
+    new: NewEntries,
+}
+
+/// A decoded frame and the tables as of its end.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameData<'a> {
+    /// Where it is and what its descriptor says.
+    pub entry: &'a FrameEntry,
+    /// Its samples, sorted by (CPU, time).
+    pub samples: &'a [Sample],
+    /// The segment's tables.
+    pub tables: &'a Tables,
+    /// What of them this frame has added.
+    pub new: &'a NewEntries,
+}
+
+impl<'a> SegmentReader<'a> {
+    fn new(reader: &'a Reader, segment: &'a Segment) -> SegmentReader<'a> {
+        SegmentReader {
+            reader,
+            segment,
+            next: 0,
+            frames: FrameReader::default(),
+            sizes: TableSizes::new(reader.header.events.len()),
+            tables: Tables::default(),
+            samples: Vec::new(),
+            new: NewEntries::default(),
+        }
+    }
+
+    /// The segment's number.
+    pub fn number(&self) -> u32 {
+        self.segment.number
+    }
+
+    /// Its frames, in order, without reading them.
+    pub fn frames(&self) -> impl Iterator<Item = &'a FrameEntry> + use<'a> {
+        let entries = &self.reader.entries;
+        self.segment
+            .frames
+            .iter()
+            .filter_map(|index| entries.get(*index))
+    }
+
+    /// The tables as of the last frame read.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Decodes the next frame; `None` after the last.
+    ///
+    /// # Errors
+    /// A frame that is damaged, or follows a missing one, spoils itself and all later frames of the
+    /// segment, because they count on from it: the error says how many frames and samples that are. After
+    /// it there is nothing more.
+    pub fn next_frame(&mut self) -> Result<Option<FrameData<'_>>, Damage> {
+        let next = self.next;
+        let index = self.segment.frames.get(next);
+        let Some(entry) = index.and_then(|index| self.reader.entries.get(*index)) else {
+            return Ok(None);
+        };
+        match self.decode(entry) {
+            Ok((samples, new)) => {
+                self.next += 1;
+                self.samples = samples;
+                self.new = new;
+            }
+            Err(kind) => {
+                let spoiled = || self.frames().skip(next);
+                let samples =
+                    spoiled().fold(0u64, |sum, e| sum.saturating_add(e.descriptor.samples));
+                let frames = spoiled().count() as u32;
+                self.next = self.segment.frames.len();
+                return Err(Damage {
+                    offset: entry.offset,
+                    kind,
+                    frames,
+                    samples,
+                });
+            }
+        }
+        let SegmentReader {
+            samples,
+            tables,
+            new,
+            ..
+        } = &*self;
+        Ok(Some(FrameData {
+            entry,
+            samples,
+            tables,
+            new,
+        }))
+    }
+
+    fn decode(&mut self, entry: &FrameEntry) -> Result<(Vec<Sample>, NewEntries), DamageKind> {
+        let descriptor = &entry.descriptor;
+        if descriptor.ordinal as usize != self.next {
+            return Err(DamageKind::Gap {
+                segment: self.segment.number,
+                expected: self.next as u32,
+                found: descriptor.ordinal,
+            });
+        }
+        let content = self.frames.content(&self.reader.source, entry)?;
+        let (frame, sizes) =
+            SegmentFrame::decode(content, &self.sizes).map_err(DamageKind::Format)?;
+        check_summary(&frame, descriptor).map_err(DamageKind::Format)?;
+        self.sizes = sizes;
+        Ok(self.tables.append(frame))
+    }
+}
+
+/// Whether the descriptor's figures are those of the frame.
+fn check_summary(frame: &SegmentFrame, descriptor: &Descriptor) -> Result<(), FormatError> {
+    const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
+    let error = |what, value| {
+        Err(FormatError::new(
+            "descriptor",
+            0,
+            Problem::BadValue { what, value },
+        ))
+    };
+    let times = || frame.samples.iter().map(|s| s.time);
+    if frame.samples.len() as u64 != descriptor.samples {
+        return error("number of samples", descriptor.samples);
+    }
+    if times().min().unwrap_or_default() != descriptor.first {
+        return error("first time", descriptor.first.0);
+    }
+    if times().max().unwrap_or_default() != descriptor.last {
+        return error("last time", descriptor.last.0);
+    }
+    if frame.samples.iter().filter(|s| s.flags & CUT != 0).count() as u64 != descriptor.truncated {
+        return error("number of truncated samples", descriptor.truncated);
+    }
+    // Losses of causes this program does not know are in the descriptor only.
+    let lost = frame.losses.iter().filter(|l| l.class.is_lost_sample());
+    if lost.fold(0u64, |sum, l| sum.saturating_add(l.count)) > descriptor.lost {
+        return error("number of lost samples", descriptor.lost);
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Finding the frames of a capture, in spite of damage, and in spite of an end that is missing.
+
+use std::io;
+
+use memchr::memmem;
+
+use super::reader::{CaptureError, Damage, DamageKind};
+use super::source::Source;
+use crate::format::descriptor::{self, Descriptor};
+use crate::format::error::{FormatError, Problem};
+use crate::format::header::{self, Header};
+use crate::format::index::{self, FrameEntry};
+use crate::format::{limits, skippable};
+
+/// Bytes read at a time when looking for the next frame after damage.
+const CHUNK: usize = 1 << 20;
+/// Bytes of a file that tell what begins there: a whole descriptor.
+const HEAD: usize = descriptor::FRAME_LEN;
+/// How many damages are told apart; more of them only count.
+const MAX_DAMAGES: usize = 1000;
+
+/// What was learnt of a capture's frames without decompressing any.
+#[derive(Debug)]
+pub struct Scan {
+    pub entries: Vec<FrameEntry>,
+    pub damage: Vec<Damage>,
+    pub cut_bytes: u64,
+    pub index: IndexState,
+}
+
+/// What became of the index, which never changes what is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexState {
+    /// The frames were found by the index.
+    Used,
+    /// The file was scanned, and its index agrees or is of an earlier state of the file.
+    Scanned,
+    /// There is none.
+    Missing,
+    /// There is a damaged one at this byte.
+    Damaged(u64),
+}
+
+/// Reads the header. Gives it and the offset of what follows.
+pub fn header(source: &Source) -> Result<(Header, u64), CaptureError> {
+    let mut bytes = Vec::new();
+    source
+        .read_up_to(0, skippable::PREFIX, &mut bytes)
+        .map_err(CaptureError::Read)?;
+    let whole = skippable::prefix(&bytes)
+        .ok()
+        .filter(|(magic, _)| *magic == skippable::MAGIC);
+    let not_ours = || CaptureError::Header(FormatError::new("file", 0, Problem::NotACapture));
+    let (_, size) = whole.ok_or_else(not_ours)?;
+    if u64::from(size) > header::MAX_CONTENT {
+        return Err(not_ours());
+    }
+    let offset = skippable::PREFIX as u64;
+    source
+        .read_up_to(offset, size as usize, &mut bytes)
+        .map_err(CaptureError::Read)?;
+    if bytes.len() < size as usize && bytes.starts_with(&header::MAGIC) {
+        return Err(CaptureError::CutInHeader {
+            bytes: source.len(),
+        });
+    }
+    let header = Header::decode(&bytes).map_err(CaptureError::Header)?;
+    Ok((header, offset + u64::from(size)))
+}
+
+/// Finds the frames from `start` on: by the index if there is a good one, else by walking the file.
+pub fn frames(source: &Source, start: u64) -> Result<Scan, CaptureError> {
+    let scan = match by_index(source, start).map_err(CaptureError::Read)? {
+        Some(entries) => Scan {
+            entries,
+            damage: Vec::new(),
+            cut_bytes: 0,
+            index: IndexState::Used,
+        },
+        None => walk(source, start).map_err(CaptureError::Read)?,
+    };
+    let refused = scan
+        .entries
+        .iter()
+        .find(|e| e.descriptor.required && !e.descriptor.kind.is_known());
+    match refused {
+        None => Ok(scan),
+        Some(entry) => {
+            let problem = Problem::RequiredKind(entry.descriptor.kind.number());
+            Err(CaptureError::Header(FormatError::new(
+                "file",
+                entry.offset as usize,
+                problem,
+            )))
+        }
+    }
+}
+
+/// The frames by the index, when it lies at the end and accounts for every byte between the header and
+/// itself. Its descriptors are compared with those in the file when their frames are read.
+fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> {
+    let mut bytes = Vec::new();
+    let trailer = source.len().saturating_sub(index::TRAILER as u64);
+    source.read_up_to(trailer, index::TRAILER, &mut bytes)?;
+    let Some(size) = index::size_from_trailer(&bytes) else {
+        return Ok(None);
+    };
+    let Some(offset) = source.len().checked_sub(size + skippable::PREFIX as u64) else {
+        return Ok(None);
+    };
+    source.read(offset, skippable::PREFIX, &mut bytes)?;
+    if skippable::prefix(&bytes)
+        .ok()
+        .map(|(magic, len)| (magic, u64::from(len)))
+        != Some((skippable::MAGIC, size))
+    {
+        return Ok(None);
+    }
+    source.read(offset + skippable::PREFIX as u64, size as usize, &mut bytes)?;
+    let Ok(entries) = index::decode(&bytes) else {
+        return Ok(None);
+    };
+    let mut next = start;
+    for (sequence, entry) in entries.iter().enumerate() {
+        if entry.offset != next || entry.descriptor.sequence as usize != sequence {
+            return Ok(None);
+        }
+        next = entry.end();
+    }
+    Ok((next == offset).then_some(entries))
+}
+
+/// What begins at some place of a file.
+enum Found {
+    Frame(Descriptor),
+    /// Something without a meaning; the next begins there.
+    Skip(u64),
+    Index {
+        good: bool,
+        end: u64,
+    },
+    /// The file ends inside it.
+    Cut,
+    Damaged(DamageKind),
+    /// Another capture: nothing after it belongs to this one.
+    Foreign,
+}
+
+fn walk(source: &Source, start: u64) -> io::Result<Scan> {
+    let mut scan = Scan {
+        entries: Vec::new(),
+        damage: Vec::new(),
+        cut_bytes: 0,
+        index: IndexState::Missing,
+    };
+    let mut bytes = Vec::new();
+    let mut pos = start;
+    let mut next_sequence = 0u32;
+    let mut damaged_since_frame = false;
+    while pos < source.len() {
+        let left = source.len() - pos;
+        match look(source, pos, &mut bytes)? {
+            Found::Frame(descriptor) => {
+                let entry = FrameEntry {
+                    offset: pos,
+                    descriptor,
+                };
+                let sequence = entry.descriptor.sequence;
+                pos = entry.end();
+                if sequence < next_sequence {
+                    scan.damaged(entry.offset, DamageKind::Repeated(sequence));
+                    continue;
+                }
+                if sequence > next_sequence && !damaged_since_frame {
+                    let missing = DamageKind::Missing {
+                        first: next_sequence,
+                        next: sequence,
+                    };
+                    scan.damaged(entry.offset, missing);
+                }
+                damaged_since_frame = false;
+                next_sequence = sequence.saturating_add(1);
+                scan.entries.push(entry);
+            }
+            Found::Skip(next) => pos = next,
+            Found::Index { good: true, end } => {
+                scan.index = IndexState::Scanned;
+                pos = end;
+            }
+            Found::Index { good: false, .. } => {
+                scan.index = IndexState::Damaged(pos);
+                // Its length may be wrong too.
+                pos = find_frame(source, pos + 1)?.unwrap_or(source.len());
+            }
+            Found::Cut => {
+                scan.cut_bytes = left;
+                break;
+            }
+            Found::Foreign => {
+                scan.damaged(pos, DamageKind::Foreign { bytes: left });
+                break;
+            }
+            Found::Damaged(kind) => {
+                let next = find_frame(source, pos + 1)?;
+                if next.is_none() && is_zero(source, pos)? {
+                    // Blocks that were never written before the power went: an end that is missing.
+                    scan.cut_bytes = left;
+                    break;
+                }
+                scan.damaged(pos, kind);
+                damaged_since_frame = true;
+                pos = next.unwrap_or(source.len());
+            }
+        }
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    fn damaged(&mut self, offset: u64, kind: DamageKind) {
+        if self.damage.len() < MAX_DAMAGES {
+            self.damage.push(Damage {
+                offset,
+                kind,
+                frames: 0,
+                samples: 0,
+            });
+        }
+    }
+}
+
+fn look(source: &Source, pos: u64, bytes: &mut Vec<u8>) -> io::Result<Found> {
+    source.read_up_to(pos, HEAD, bytes)?;
+    let left = source.len() - pos;
+    let Ok((magic, size)) = skippable::prefix(bytes) else {
+        return Ok(Found::Cut);
+    };
+    if !skippable::is_skippable(magic) {
+        return Ok(Found::Damaged(DamageKind::NoFrame));
+    }
+    let end = pos
+        .saturating_add(skippable::PREFIX as u64)
+        .saturating_add(u64::from(size));
+    let content = bytes.get(skippable::PREFIX..).unwrap_or_default();
+    let begins = |magic: &[u8]| content.starts_with(magic);
+    if magic == skippable::MAGIC && begins(&descriptor::MAGIC) {
+        if size as usize != descriptor::LEN {
+            return Ok(Found::Damaged(DamageKind::NoFrame));
+        }
+        if left < HEAD as u64 {
+            return Ok(Found::Cut);
+        }
+        return Ok(match Descriptor::decode(content) {
+            Err(err) => Found::Damaged(DamageKind::Format(err)),
+            Ok(descriptor) if descriptor.compressed > left - HEAD as u64 => Found::Cut,
+            Ok(descriptor) => Found::Frame(descriptor),
+        });
+    }
+    if magic == skippable::MAGIC && begins(&header::MAGIC) {
+        return Ok(Found::Foreign);
+    }
+    if magic == skippable::MAGIC && begins(&index::MAGIC) {
+        let largest = (index::FIXED as u64) + limits::INDEX_ENTRIES * index::ENTRY as u64;
+        if u64::from(size) > largest {
+            return Ok(Found::Index { good: false, end });
+        }
+        if end > source.len() {
+            return Ok(Found::Cut);
+        }
+        source.read(pos + skippable::PREFIX as u64, size as usize, bytes)?;
+        return Ok(Found::Index {
+            good: index::decode(bytes).is_ok(),
+            end,
+        });
+    }
+    if end > source.len() {
+        return Ok(Found::Cut);
+    }
+    Ok(Found::Skip(end))
+}
+
+/// The next place from `from` on where a descriptor with a good checksum begins.
+fn find_frame(source: &Source, from: u64) -> io::Result<Option<u64>> {
+    let mut pattern = Vec::with_capacity(skippable::PREFIX + descriptor::MAGIC.len());
+    pattern.extend_from_slice(&skippable::MAGIC.to_le_bytes());
+    pattern.extend_from_slice(&(descriptor::LEN as u32).to_le_bytes());
+    pattern.extend_from_slice(&descriptor::MAGIC);
+    let finder = memmem::Finder::new(&pattern);
+    let mut chunk = Vec::new();
+    let mut pos = from;
+    while source.len().saturating_sub(pos) >= HEAD as u64 {
+        source.read_up_to(pos, CHUNK, &mut chunk)?;
+        for hit in finder.find_iter(&chunk) {
+            let content = chunk
+                .get(hit + skippable::PREFIX..hit + HEAD)
+                .unwrap_or_default();
+            if Descriptor::decode(content).is_ok() {
+                return Ok(Some(pos + hit as u64));
+            }
+        }
+        // The last bytes may be the beginning of a descriptor.
+        pos += (chunk.len() - (HEAD - 1)) as u64;
+    }
+    Ok(None)
+}
+
+fn is_zero(source: &Source, from: u64) -> io::Result<bool> {
+    let mut chunk = Vec::new();
+    let mut pos = from;
+    while pos < source.len() {
+        source.read_up_to(pos, CHUNK, &mut chunk)?;
+        if chunk.iter().any(|b| *b != 0) {
+            return Ok(false);
+        }
+        pos += chunk.len() as u64;
+    }
+    Ok(true)
+}

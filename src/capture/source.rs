@@ -1,0 +1,89 @@
+//! Where a capture's bytes come from.
+//!
+//! Files are read with `pread`, not mapped: a file that shrinks while it is read (a recorder's disk quota,
+//! a copy over the network) then is an error, where a mapping would be a SIGBUS. A capture is about ten
+//! bytes a sample, so copying them costs about a nanosecond a sample, no more than mapping's page faults.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::reader::CaptureError;
+
+/// The bytes of a capture.
+#[derive(Debug)]
+pub enum Source {
+    /// A regular file and its length when it was opened.
+    File(File, u64),
+    /// Bytes in memory.
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    /// Opens a regular file, and nothing else: never waits for a FIFO, never touches a device.
+    pub fn open(path: &Path) -> Result<Source, CaptureError> {
+        let refuse = |file_type: std::fs::FileType| match kind_of(file_type) {
+            None => Ok(()),
+            Some(kind) => Err(CaptureError::NotAFile(kind)),
+        };
+        let metadata = std::fs::metadata(path).map_err(CaptureError::Open)?;
+        refuse(metadata.file_type())?;
+        // What is opened need not be what was looked at: look again, and do not wait.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(path)
+            .map_err(CaptureError::Open)?;
+        let metadata = file.metadata().map_err(CaptureError::Open)?;
+        refuse(metadata.file_type())?;
+        Ok(Source::File(file, metadata.len()))
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Source::File(_, len) => *len,
+            Source::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Replaces `out` by `count` bytes at `offset`; the caller has bounded `count`.
+    pub fn read(&self, offset: u64, count: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Source::File(file, _) => {
+                out.resize(count, 0);
+                file.read_exact_at(out, offset)
+            }
+            Source::Bytes(bytes) => {
+                out.clear();
+                let end = offset.saturating_add(count as u64);
+                let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+                let part = range.and_then(|(start, end)| bytes.get(start..end));
+                out.extend_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`Source::read`], but less at the end of the file.
+    pub fn read_up_to(&self, offset: u64, count: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let left = self.len().saturating_sub(offset);
+        self.read(offset, left.min(count as u64) as usize, out)
+    }
+}
+
+/// What people call a file that is not a regular one.
+fn kind_of(file_type: std::fs::FileType) -> Option<&'static str> {
+    if file_type.is_file() {
+        None
+    } else if file_type.is_dir() {
+        Some("a directory")
+    } else if file_type.is_fifo() {
+        Some("a FIFO")
+    } else if file_type.is_socket() {
+        Some("a socket")
+    } else {
+        Some("a device")
+    }
+}

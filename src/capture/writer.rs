@@ -1,0 +1,638 @@
+//! Writing a capture: tables and samples in, frames out, each with one write and never touched again.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::intern::{Interner, StackInterner};
+use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
+use crate::format::aid::{ElfInfo, KernelSymbols, PerfMap, Vdso};
+use crate::format::descriptor::{Descriptor, FrameKind};
+use crate::format::end::End;
+use crate::format::error::FormatError;
+use crate::format::frame::FrameCompressor;
+use crate::format::header::Header;
+use crate::format::index::{self, FrameEntry};
+use crate::format::process::{
+    FileId, MappingId, MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Space, SpaceId,
+    StringId, Task,
+};
+use crate::format::samples::{Sample, TaskId};
+use crate::format::segment::{Loss, SegmentFrame, TableSizes};
+use crate::format::{limits, meta, skippable};
+
+/// The zstd level captures are written with.
+pub const DEFAULT_LEVEL: i32 = 3;
+/// A segment is full when one of its stack tables has so many nodes, addresses or (half of it) chains.
+const FULL_STACKS: usize = 224 << 10;
+/// ... or when its other tables have so many entries,
+const FULL_TABLE: usize = 56 << 10;
+/// ... or its mapping lists so many mappings in all,
+const FULL_PLACED: u64 = 128 << 10;
+/// ... or its strings and paths so many bytes.
+const FULL_STRING_BYTES: u64 = 2 << 20;
+/// A frame is full when so many samples wait to be written.
+const FULL_FRAME: usize = 64 << 10;
+
+/// The tables of the segment have reached the limits of the format: nothing was added.
+/// [`CaptureWriter::start_segment`] makes room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the tables of the capture's segment are full")]
+pub struct TablesFull;
+
+/// Why a capture could not be written. After any of these the writer writes nothing more, so that what is
+/// in the file stays what a reader takes for a capture cut short.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The operating system refused.
+    #[error("cannot write the capture (at byte {offset})")]
+    Io {
+        /// Bytes of whole blocks written before.
+        offset: u64,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// What was to be written is against the format.
+    #[error("cannot encode the capture")]
+    Format(#[from] FormatError),
+    /// zstd could not be set up.
+    #[error("cannot set up zstd")]
+    Zstd(#[source] io::Error),
+    /// An earlier write failed.
+    #[error("writing the capture failed before (at byte {offset})")]
+    Failed {
+        /// Bytes of whole blocks written before.
+        offset: u64,
+    },
+}
+
+/// A sample as it comes in.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleInput<'a> {
+    /// When.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread, from [`CaptureWriter::task`].
+    pub task: TaskId,
+    /// Addresses of the user stack, leaf first.
+    pub user: &'a [u64],
+    /// Addresses of the kernel stack, leaf first.
+    pub kernel: &'a [u64],
+    /// 1 for a sample of a clock or counter.
+    pub weight: u64,
+    /// [`sample_flags`].
+    pub flags: u8,
+    /// Index into [`Header::events`].
+    pub event: u8,
+}
+
+/// The stacks of a sample in the writer's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stacks {
+    user: u32,
+    kernel: u32,
+    flags: u8,
+}
+
+/// As [`SampleInput`], with stacks that were taken before.
+#[derive(Debug, Clone, Copy)]
+pub struct PlacedSample {
+    /// When.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread, from [`CaptureWriter::task`].
+    pub task: TaskId,
+    /// From [`CaptureWriter::stacks`].
+    pub stacks: Stacks,
+    /// 1 for a sample of a clock or counter.
+    pub weight: u64,
+    /// [`sample_flags`].
+    pub flags: u8,
+    /// Index into [`Header::events`].
+    pub event: u8,
+}
+
+/// Writes one capture to `out`, which should not buffer: each flush is one `write_all`.
+///
+/// Numbers it gives out are those of the current segment and mean nothing after
+/// [`CaptureWriter::start_segment`].
+pub struct CaptureWriter<W> {
+    out: W,
+    zstd: FrameCompressor,
+    segment: u32,
+    ordinal: u32,
+    sizes: TableSizes,
+    strings: Interner<Vec<u8>>,
+    files: Interner<MappedFile>,
+    mappings: Interner<MappingTemplate>,
+    spaces: Interner<Space>,
+    tasks: Interner<Task>,
+    processes: u32,
+    string_bytes: u64,
+    placed: u64,
+    records: u64,
+    user: StackInterner,
+    kernel: StackInterner,
+    losses: BTreeMap<(LossClass, Option<u32>), u64>,
+    /// What the next frame adds; its samples have provisional stacks until it is written.
+    pending: SegmentFrame,
+    payload: Vec<u8>,
+    data: Vec<u8>,
+    block: Vec<u8>,
+    entries: Vec<FrameEntry>,
+    sequence: u32,
+    bytes: u64,
+    samples: u64,
+    recent_kernel: Vec<u64>,
+    failed: bool,
+}
+
+/// What a descriptor says beside sizes and numbers.
+#[derive(Default)]
+struct Summary {
+    first: Timestamp,
+    last: Timestamp,
+    samples: u64,
+    lost: u64,
+    truncated: u64,
+}
+
+impl<W: Write> CaptureWriter<W> {
+    /// Begins a capture: writes its header at once.
+    pub fn create(out: W, header: &Header) -> Result<CaptureWriter<W>, WriteError> {
+        Self::create_with_level(out, header, DEFAULT_LEVEL)
+    }
+
+    /// As [`CaptureWriter::create`], with another zstd level (1 fast ... 19 small).
+    pub fn create_with_level(
+        out: W,
+        header: &Header,
+        level: i32,
+    ) -> Result<CaptureWriter<W>, WriteError> {
+        let mut writer = CaptureWriter {
+            out,
+            zstd: FrameCompressor::new(level).map_err(WriteError::Zstd)?,
+            segment: 1,
+            ordinal: 0,
+            sizes: TableSizes::new(header.events.len()),
+            strings: Interner::default(),
+            files: Interner::default(),
+            mappings: Interner::default(),
+            spaces: Interner::default(),
+            tasks: Interner::default(),
+            processes: 0,
+            string_bytes: 0,
+            placed: 0,
+            records: 0,
+            user: StackInterner::default(),
+            kernel: StackInterner::default(),
+            losses: BTreeMap::new(),
+            pending: SegmentFrame::default(),
+            payload: Vec::new(),
+            data: Vec::new(),
+            block: Vec::new(),
+            entries: Vec::new(),
+            sequence: 0,
+            bytes: 0,
+            samples: 0,
+            recent_kernel: Vec::new(),
+            failed: false,
+        };
+        header.encode(&mut writer.block)?;
+        writer.write_block()?;
+        Ok(writer)
+    }
+
+    /// The number of a string; bytes beyond 64 KiB are cut off.
+    pub fn string(&mut self, string: &[u8]) -> Result<StringId, TablesFull> {
+        let string = string.get(..limits::STRING as usize).unwrap_or(string);
+        let before = self.pending.strings.len();
+        self.check_text(string.len())?;
+        let id = self
+            .strings
+            .intern(string, &mut self.pending.strings, <[u8]>::to_vec)?;
+        if self.pending.strings.len() > before {
+            self.string_bytes += string.len() as u64;
+        }
+        Ok(id)
+    }
+
+    /// The number of a mapped file; its path is cut at 64 KiB.
+    pub fn file(&mut self, file: &MappedFile) -> Result<FileId, TablesFull> {
+        if file.path.len() as u64 > limits::STRING {
+            let mut file = file.clone();
+            file.path.truncate(limits::STRING as usize);
+            return self.file(&file);
+        }
+        let before = self.pending.files.len();
+        self.check_text(file.path.len())?;
+        let id = self
+            .files
+            .intern(file, &mut self.pending.files, MappedFile::clone)?;
+        if self.pending.files.len() > before {
+            self.string_bytes += file.path.len() as u64;
+        }
+        Ok(id)
+    }
+
+    fn check_text(&self, more: usize) -> Result<(), TablesFull> {
+        let fits = self.string_bytes + more as u64 <= limits::SEGMENT_STRINGS;
+        if fits { Ok(()) } else { Err(TablesFull) }
+    }
+
+    /// The number of a mapping template.
+    pub fn mapping(&mut self, mapping: &MappingTemplate) -> Result<MappingId, TablesFull> {
+        self.mappings
+            .intern(mapping, &mut self.pending.mappings, |m| *m)
+    }
+
+    /// The number of a list of mappings.
+    pub fn space(&mut self, mappings: Vec<PlacedMapping>) -> Result<SpaceId, TablesFull> {
+        let len = mappings.len() as u64;
+        if len > limits::SPACE || self.placed + len > limits::SEGMENT_PLACED {
+            return Err(TablesFull);
+        }
+        let before = self.pending.spaces.len();
+        let space = Space { mappings };
+        let id = self
+            .spaces
+            .intern(&space, &mut self.pending.spaces, Space::clone)?;
+        if self.pending.spaces.len() > before {
+            self.placed += len;
+        }
+        Ok(id)
+    }
+
+    /// A process enters the segment.
+    pub fn add_process(
+        &mut self,
+        key: ProcessKey,
+        parent: Pid,
+        kernel: bool,
+        origin: Origin,
+        cgroup: Option<StringId>,
+    ) -> Result<ProcessId, TablesFull> {
+        let id = self.processes;
+        self.process(ProcessRecord::Process {
+            key,
+            parent,
+            kernel,
+            origin,
+            cgroup,
+        })?;
+        Ok(id)
+    }
+
+    /// A fact about a process. Records of one process come in time order; a
+    /// [`ProcessRecord::Process`] takes the next [`ProcessId`] (see [`CaptureWriter::add_process`]).
+    pub fn process(&mut self, record: ProcessRecord) -> Result<(), TablesFull> {
+        if self.records >= limits::TABLE {
+            return Err(TablesFull);
+        }
+        self.records += 1;
+        if matches!(record, ProcessRecord::Process { .. }) {
+            self.processes += 1;
+        }
+        self.pending.processes.push(record);
+        Ok(())
+    }
+
+    /// The number of a thread.
+    pub fn task(&mut self, task: Task) -> Result<TaskId, TablesFull> {
+        self.tasks.intern(&task, &mut self.pending.tasks, |t| *t)
+    }
+
+    /// Takes a sample. A stack deeper than the format allows keeps its leaf end and is flagged as truncated.
+    pub fn sample(&mut self, input: &SampleInput<'_>) -> Result<(), TablesFull> {
+        let stacks = self.stacks(input.user, input.kernel)?;
+        self.sample_with(&PlacedSample {
+            time: input.time,
+            cpu: input.cpu,
+            task: input.task,
+            stacks,
+            weight: input.weight,
+            flags: input.flags,
+            event: input.event,
+        })
+    }
+
+    /// The stacks of a sample (leaf first), for [`CaptureWriter::sample_with`] once its task is known. They
+    /// mean nothing after [`CaptureWriter::start_segment`].
+    pub fn stacks(&mut self, user: &[u64], kernel: &[u64]) -> Result<Stacks, TablesFull> {
+        let mut flags = 0;
+        let mut cut = |frames: &mut &[u64], flag| {
+            if let Some(leaves) = frames.get(..limits::STACK_DEPTH) {
+                if leaves.len() < frames.len() {
+                    flags |= flag;
+                }
+                *frames = leaves;
+            }
+        };
+        let (mut user, mut kernel) = (user, kernel);
+        cut(&mut user, sample_flags::USER_TRUNCATED);
+        cut(&mut kernel, sample_flags::KERNEL_TRUNCATED);
+        let user = self.user.intern(user)?;
+        Ok(Stacks {
+            user,
+            kernel: self.kernel.intern(kernel)?,
+            flags,
+        })
+    }
+
+    /// Takes a sample whose stacks have been taken by [`CaptureWriter::stacks`].
+    pub fn sample_with(&mut self, input: &PlacedSample) -> Result<(), TablesFull> {
+        if self.pending.samples.len() as u64 >= limits::FRAME_SAMPLES {
+            return Err(TablesFull);
+        }
+        self.pending.samples.push(Sample {
+            time: input.time,
+            // No kernel has more CPUs; one that says so must not spoil the frame.
+            cpu: input.cpu.min(limits::CPUS as u32 - 1),
+            task: input.task,
+            user_stack: input.stacks.user,
+            kernel_stack: input.stacks.kernel,
+            weight: input.weight,
+            flags: input.flags | input.stacks.flags,
+            event: input.event,
+        });
+        Ok(())
+    }
+
+    /// Kernel addresses written since the last call: what kernel symbols are wanted for.
+    pub fn take_kernel_addresses(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.recent_kernel)
+    }
+
+    /// Counts a loss.
+    pub fn loss(&mut self, class: LossClass, cpu: Option<u32>, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let mut key = (class, cpu.filter(|cpu| u64::from(*cpu) < limits::CPUS));
+        let room = limits::FRAME_LOSSES as usize - LossClass::ALL.len();
+        if self.losses.len() >= room && !self.losses.contains_key(&key) {
+            key.1 = None;
+        }
+        let sum = self.losses.entry(key).or_default();
+        *sum = sum.saturating_add(count);
+    }
+
+    /// Samples taken and not yet written.
+    pub fn pending_samples(&self) -> usize {
+        self.pending.samples.len()
+    }
+
+    /// Whether enough samples wait that [`CaptureWriter::flush`] should not wait for its time.
+    pub fn frame_is_full(&self) -> bool {
+        self.pending.samples.len() >= FULL_FRAME
+    }
+
+    /// Whether the tables are large enough for [`CaptureWriter::start_segment`], so that memory stays small.
+    pub fn segment_is_full(&self) -> bool {
+        let stacks = self.user.len().max(self.kernel.len());
+        let tables = [
+            self.strings.len(),
+            self.files.len(),
+            self.mappings.len(),
+            self.spaces.len(),
+        ];
+        let tables = tables.into_iter().max().unwrap_or(0).max(self.tasks.len());
+        stacks >= FULL_STACKS
+            || tables.max(self.records as usize) >= FULL_TABLE
+            || self.placed >= FULL_PLACED
+            || self.string_bytes >= FULL_STRING_BYTES
+    }
+
+    /// The number of the current segment, from 1.
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// Bytes written so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Samples written so far.
+    pub fn samples_written(&self) -> u64 {
+        self.samples
+    }
+
+    /// What the capture is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
+    /// Writes what is pending, if anything, as one frame with one write. Nothing is buffered after it.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        if self.failed {
+            return Err(WriteError::Failed { offset: self.bytes });
+        }
+        let CaptureWriter {
+            pending,
+            user,
+            kernel,
+            losses,
+            ..
+        } = self;
+        let is_lost = |(class, _): &(LossClass, Option<u32>)| class.is_lost_sample();
+        let mut summary = Summary {
+            lost: losses
+                .iter()
+                .filter(|(k, _)| is_lost(k))
+                .map(|(_, count)| *count)
+                .sum(),
+            ..Summary::default()
+        };
+        pending.losses.extend(
+            std::mem::take(losses)
+                .into_iter()
+                .map(|((class, cpu), count)| Loss { class, cpu, count }),
+        );
+        // Stable, so that samples of one moment stay in the order they came in.
+        pending.samples.sort_by_key(|s| (s.cpu, s.time));
+        if !pending.samples.is_empty() {
+            user.write_addresses(&mut pending.user_addresses);
+            kernel.write_addresses(&mut pending.kernel_addresses);
+            self.recent_kernel
+                .extend_from_slice(&pending.kernel_addresses);
+        }
+        const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
+        for sample in &mut pending.samples {
+            sample.user_stack = user.write_stack(sample.user_stack, &mut pending.user_nodes);
+            sample.kernel_stack =
+                kernel.write_stack(sample.kernel_stack, &mut pending.kernel_nodes);
+            summary.truncated += u64::from(sample.flags & CUT != 0);
+        }
+        let times = || pending.samples.iter().map(|s| s.time);
+        summary.first = times().min().unwrap_or_default();
+        summary.last = times().max().unwrap_or_default();
+        summary.samples = pending.samples.len() as u64;
+        if pending.is_empty() {
+            return Ok(());
+        }
+
+        self.payload.clear();
+        match self.pending.encode(&self.sizes, &mut self.payload) {
+            Ok(after) => self.sizes = after,
+            Err(err) => {
+                self.failed = true;
+                return Err(err.into());
+            }
+        }
+        let SegmentFrame {
+            strings,
+            files,
+            mappings,
+            spaces,
+            processes,
+            tasks,
+            user_addresses,
+            kernel_addresses,
+            user_nodes,
+            kernel_nodes,
+            samples,
+            losses,
+        } = &mut self.pending;
+        strings.clear();
+        files.clear();
+        mappings.clear();
+        spaces.clear();
+        processes.clear();
+        tasks.clear();
+        user_addresses.clear();
+        kernel_addresses.clear();
+        user_nodes.clear();
+        kernel_nodes.clear();
+        samples.clear();
+        losses.clear();
+        self.write_frame(FrameKind::Segment, &summary)?;
+        self.samples += summary.samples;
+        Ok(())
+    }
+
+    /// Flushes, then begins the next segment with empty tables.
+    pub fn start_segment(&mut self) -> Result<(), WriteError> {
+        self.flush()?;
+        if self.ordinal > 0 {
+            self.segment += 1;
+            self.ordinal = 0;
+        }
+        self.sizes = TableSizes::new(self.sizes.events as usize);
+        self.strings.clear();
+        self.files.clear();
+        self.mappings.clear();
+        self.spaces.clear();
+        self.tasks.clear();
+        self.processes = 0;
+        self.string_bytes = 0;
+        self.placed = 0;
+        self.records = 0;
+        self.user.clear();
+        self.kernel.clear();
+        Ok(())
+    }
+
+    /// Writes kernel symbols at once, after what is pending.
+    pub fn kernel_symbols(&mut self, symbols: &KernelSymbols) -> Result<(), WriteError> {
+        self.write_record(FrameKind::KernelSymbols, symbols)
+    }
+
+    /// Writes the vdso image at once, after what is pending.
+    pub fn vdso(&mut self, vdso: &Vdso) -> Result<(), WriteError> {
+        self.write_record(FrameKind::Vdso, vdso)
+    }
+
+    /// Writes lines of a perf map at once, after what is pending.
+    pub fn perf_map(&mut self, map: &PerfMap) -> Result<(), WriteError> {
+        self.write_record(FrameKind::PerfMap, map)
+    }
+
+    /// Writes the layout of an ELF file at once, after what is pending.
+    pub fn elf_info(&mut self, info: &ElfInfo) -> Result<(), WriteError> {
+        self.write_record(FrameKind::ElfInfo, info)
+    }
+
+    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed, and how many
+    /// bytes went into it.
+    pub fn finish(mut self, end: &End) -> Result<(W, u64), WriteError> {
+        self.write_record(FrameKind::End, end)?;
+        if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
+            let CaptureWriter { block, entries, .. } = &mut self;
+            block.clear();
+            skippable::encode(block, |out| {
+                index::encode(out, entries);
+                Ok(())
+            })?;
+            self.write_block()?;
+        }
+        let offset = self.bytes;
+        self.out
+            .flush()
+            .map_err(|source| WriteError::Io { offset, source })?;
+        Ok((self.out, self.bytes))
+    }
+
+    fn write_record<T: serde::Serialize>(
+        &mut self,
+        kind: FrameKind,
+        record: &T,
+    ) -> Result<(), WriteError> {
+        self.flush()?;
+        self.payload.clear();
+        meta::encode(&mut self.payload, "record", record)?;
+        self.write_frame(kind, &Summary::default())
+    }
+
+    /// Writes the payload with its descriptor.
+    fn write_frame(&mut self, kind: FrameKind, summary: &Summary) -> Result<(), WriteError> {
+        self.zstd
+            .compress(&self.payload, &mut self.data)
+            .inspect_err(|_| self.failed = true)?;
+        let in_segment = kind == FrameKind::Segment;
+        let descriptor = Descriptor {
+            kind,
+            required: in_segment,
+            sequence: self.sequence,
+            segment: if in_segment { self.segment } else { 0 },
+            ordinal: if in_segment { self.ordinal } else { 0 },
+            compressed: self.data.len() as u64,
+            uncompressed: self.payload.len() as u64,
+            first: summary.first,
+            last: summary.last,
+            samples: summary.samples,
+            lost: summary.lost,
+            truncated: summary.truncated,
+            data_crc: crc32c::crc32c(&self.data),
+        };
+        self.block.clear();
+        skippable::encode(&mut self.block, |out| {
+            descriptor.encode(out);
+            Ok(())
+        })?;
+        self.block.extend_from_slice(&self.data);
+        let offset = self.bytes;
+        self.write_block()?;
+        self.sequence += 1;
+        self.ordinal += u32::from(in_segment);
+        // One more than an index may have says that there will be none.
+        if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
+            self.entries.push(FrameEntry { offset, descriptor });
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self) -> Result<(), WriteError> {
+        let offset = self.bytes;
+        if self.failed {
+            return Err(WriteError::Failed { offset });
+        }
+        if let Err(source) = self.out.write_all(&self.block) {
+            self.failed = true;
+            return Err(WriteError::Io { offset, source });
+        }
+        self.bytes += self.block.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! The command line of `profiler record`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::event::Pid;
+use crate::record::options::{Event, Options, Rate, Target};
+
+/// Arguments of `profiler record`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = HELP)]
+pub struct RecordArgs {
+    /// The capture to write; a capture of that name is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "run.bprof")]
+    pub output: PathBuf,
+
+    /// Samples a second, for each CPU or thread that runs
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub frequency: u64,
+
+    /// One sample each N events instead (cycles, or nanoseconds of cpu-clock)
+    #[arg(short = 'c', long, value_name = "N", conflicts_with = "frequency",
+          value_parser = clap::value_parser!(u64).range(1000..))]
+    pub period: Option<u64>,
+
+    /// What to sample by; without it cycles where the machine has a PMU, else cpu-clock
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<EventName>,
+
+    /// The same as -e cpu-clock
+    #[arg(long, conflicts_with = "event")]
+    pub sw_event: bool,
+
+    /// For how long: seconds, or with a unit (500ms, 2.5s, 1m, 1h)
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+
+    #[command(flatten)]
+    /// Whom to sample
+    pub target: TargetArgs,
+
+    /// Leave out child processes of the target (its new threads are followed)
+    #[arg(long)]
+    pub no_inherit: bool,
+
+    /// Sample idle CPUs too
+    #[arg(long)]
+    pub idle: bool,
+
+    /// Memory for samples on their way, for each CPU: 64K to 64M, rounded up to a power of two
+    #[arg(long, value_name = "SIZE", value_parser = ring_size)]
+    pub ring_size: Option<u32>,
+
+    /// Say nothing unless something is wrong
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Whom to sample; without any of these the whole machine.
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
+pub struct TargetArgs {
+    /// These processes: all their threads, and what they start
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    pub pid: Vec<Pid>,
+
+    /// These threads only
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = pid)]
+    pub tid: Vec<Pid>,
+
+    /// A process group
+    #[arg(long, value_name = "PGID", value_parser = pid)]
+    pub pgrp: Option<Pid>,
+
+    /// A session
+    #[arg(long, value_name = "SID", value_parser = pid)]
+    pub session: Option<Pid>,
+
+    /// A cgroup (v2) and those below it: its directory, or its path in the hierarchy
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// The whole machine
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// A command to run and sample, with all it starts; the exit status is its own
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Names of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EventName {
+    /// CPU cycles, counted by hardware
+    Cycles,
+    /// Time on the CPU, by the kernel's clock
+    CpuClock,
+}
+
+impl RecordArgs {
+    /// What the recorder is to do.
+    pub fn options(&self) -> Options {
+        let target = &self.target;
+        let target = if !target.command.is_empty() {
+            Target::Command(target.command.clone())
+        } else if !target.pid.is_empty() {
+            Target::Processes(unique(&target.pid))
+        } else if !target.tid.is_empty() {
+            Target::Threads(unique(&target.tid))
+        } else if let Some(group) = target.pgrp {
+            Target::ProcessGroup(group.0)
+        } else if let Some(session) = target.session {
+            Target::Session(session.0)
+        } else if let Some(path) = &target.cgroup {
+            Target::Cgroup(path.clone())
+        } else {
+            Target::System
+        };
+        Options {
+            output: self.output.clone(),
+            event: match (self.event, self.sw_event) {
+                (_, true) | (Some(EventName::CpuClock), _) => Some(Event::CpuClock),
+                (Some(EventName::Cycles), _) => Some(Event::Cycles),
+                (None, _) => None,
+            },
+            rate: self.period.map_or(Rate::Frequency(self.frequency), Rate::Period),
+            duration: self.duration,
+            target,
+            inherit: !self.no_inherit,
+            idle: self.idle,
+            ring_bytes: self.ring_size,
+            quiet: self.quiet,
+        }
+    }
+}
+
+fn unique(pids: &[Pid]) -> Vec<Pid> {
+    let mut pids = pids.to_vec();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+fn pid(text: &str) -> Result<Pid, String> {
+    match text.trim().parse::<u32>() {
+        Ok(number) if number > 0 && number <= i32::MAX as u32 => Ok(Pid(number)),
+        _ => Err("must be the number of a process or thread".into()),
+    }
+}
+
+/// `5`, `2.5s`, `500ms`, `1m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit must be ms, s, m or h".into()),
+    };
+    let seconds = number.trim().parse::<f64>().map_err(|_| "must be a time such as 10 or 500ms")?;
+    match Duration::try_from_secs_f64(seconds * scale) {
+        Ok(time) if time > Duration::ZERO => Ok(time),
+        _ => Err("must be longer than nothing".into()),
+    }
+}
+
+/// `256K`, `1M`, in bytes; a power of two and a multiple of the page size, as rings have to be.
+fn ring_size(text: &str) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    let (number, scale) = match lower.trim_end_matches("ib").trim_end_matches('b') {
+        n if n.ends_with('k') => (&n[..n.len() - 1], 1 << 10),
+        n if n.ends_with('m') => (&n[..n.len() - 1], 1 << 20),
+        n => (n, 1),
+    };
+    let number: u64 = number.trim().parse().map_err(|_| "must be a size such as 512K or 4M")?;
+    let bytes = number.saturating_mul(scale);
+    if !((64 << 10)..=(64 << 20)).contains(&bytes) {
+        return Err("must be from 64K to 64M".into());
+    }
+    Ok(bytes.next_power_of_two() as u32)
+}
+
+const HELP: &str = "\
+Examples:
+  profiler record -- make -j8              a command and all it starts
+  profiler record -p 1234 -d 30            a running process for 30 seconds
+  profiler record -d 10                    the whole machine
+  profiler record --cgroup /system.slice/nginx.service -F 199 -d 60
+  profiler record -o /var/tmp/x.bprof -t 1234,1240
+
+-p covers all threads of the process, present and future, and the processes it starts from now on (not those
+with --no-inherit). With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d.
+Nothing is symbolized while recording: profiler report does that, here or elsewhere.
+
+Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage.
+126 and 127: the command could not be run.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_as_people_write_them() {
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("2.5s"), Ok(Duration::from_millis(2500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
+        for bad in ["", "0", "-1", "x", "5d", "NaN", "inf", "1e300"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert_eq!(ring_size("64K"), Ok(65536));
+        assert_eq!(ring_size("1MiB"), Ok(1 << 20));
+        assert_eq!(ring_size("300000"), Ok(1 << 19));
+        for bad in ["", "0", "1K", "1G", "65M", "M", "-1M"] {
+            assert!(ring_size(bad).is_err(), "{bad}");
+        }
+        assert!(pid("0").is_err() && pid("4294967295").is_err() && pid("x").is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! The zstd frames: content checksum and content size are always there, one frame for one descriptor.
+
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe;
+
+use super::error::{FormatError, Problem};
+use super::limits;
+
+/// Makes zstd frames.
+pub struct FrameCompressor {
+    zstd: Compressor<'static>,
+}
+
+impl FrameCompressor {
+    /// With a zstd level (see [`zstd::compression_level_range`]).
+    pub fn new(level: i32) -> std::io::Result<FrameCompressor> {
+        let mut zstd = Compressor::new(level)?;
+        zstd.include_checksum(true)?;
+        zstd.include_contentsize(true)?;
+        Ok(FrameCompressor { zstd })
+    }
+
+    /// Replaces `out` by `content` as one zstd frame.
+    pub fn compress(&mut self, content: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let value = content.len() as u64;
+        let limit = limits::FRAME_CONTENT;
+        if value > limit {
+            return Err(error(Problem::OverLimit {
+                what: "content size",
+                value,
+                limit,
+            }));
+        }
+        out.clear();
+        out.reserve(zstd_safe::compress_bound(content.len()));
+        self.zstd
+            .compress_to_buffer(content, out)
+            .map_err(zstd_error)?;
+        let value = out.len() as u64;
+        let limit = limits::FRAME_COMPRESSED;
+        if value > limit {
+            return Err(error(Problem::OverLimit {
+                what: "compressed size",
+                value,
+                limit,
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Reads zstd frames.
+pub struct FrameDecompressor {
+    zstd: Decompressor<'static>,
+}
+
+impl FrameDecompressor {
+    /// Fails only when memory does.
+    pub fn new() -> std::io::Result<FrameDecompressor> {
+        Ok(FrameDecompressor {
+            zstd: Decompressor::new()?,
+        })
+    }
+
+    /// Replaces `out` by the content of `frame`: exactly one zstd frame, of exactly `size` bytes, which the
+    /// frame itself must say too before anything is allocated.
+    pub fn decompress(
+        &mut self,
+        frame: &[u8],
+        size: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
+        out.clear();
+        let limit = limits::FRAME_CONTENT;
+        if size > limit {
+            return Err(error(Problem::OverLimit {
+                what: "content size",
+                value: size,
+                limit,
+            }));
+        }
+        let declared = zstd_safe::get_frame_content_size(frame)
+            .map_err(|_| error(Problem::Zstd("not a zstd frame".to_owned())))?;
+        if declared != Some(size) {
+            let value = declared.unwrap_or(u64::MAX);
+            return Err(error(Problem::BadValue {
+                what: "content size of the zstd frame",
+                value,
+            }));
+        }
+        let len = zstd_safe::find_frame_compressed_size(frame)
+            .map_err(|code| error(Problem::Zstd(zstd_safe::get_error_name(code).to_owned())))?;
+        if len != frame.len() {
+            let count = frame.len().saturating_sub(len) as u64;
+            return Err(error(Problem::LeftOver {
+                what: "zstd frame",
+                count,
+            }));
+        }
+        out.reserve_exact(size as usize);
+        self.zstd
+            .decompress_to_buffer(frame, out)
+            .map_err(zstd_error)?;
+        if out.len() as u64 != size {
+            let value = out.len() as u64;
+            return Err(error(Problem::BadValue {
+                what: "content size",
+                value,
+            }));
+        }
+        Ok(())
+    }
+}
+
+fn zstd_error(err: std::io::Error) -> FormatError {
+    error(Problem::Zstd(err.to_string()))
+}
+
+fn error(problem: Problem) -> FormatError {
+    FormatError::new("zstd frame", 0, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        FrameCompressor::new(3)
+            .unwrap()
+            .compress(content, &mut out)
+            .unwrap();
+        out
+    }
+
+    fn content(frame: &[u8], size: u64) -> Result<Vec<u8>, FormatError> {
+        let mut out = Vec::new();
+        FrameDecompressor::new()
+            .unwrap()
+            .decompress(frame, size, &mut out)
+            .map(|()| out)
+    }
+
+    #[test]
+    fn content_survives_and_its_size_must_be_the_one_announced() {
+        let text = b"abcabcabcabc".repeat(100);
+        let frame = frame(&text);
+        assert_eq!(content(&frame, 1200), Ok(text));
+        assert!(content(&frame, 1199).is_err());
+        assert!(content(&frame, 1201).is_err());
+        assert_eq!(content(&self::frame(b""), 0), Ok(vec![]));
+    }
+
+    #[test]
+    fn frames_without_a_size_two_frames_and_bombs_are_refused() {
+        let two = [frame(b"a"), frame(b"b")].concat();
+        let problem = Problem::LeftOver {
+            what: "zstd frame",
+            count: frame(b"b").len() as u64,
+        };
+        assert_eq!(content(&two, 1).unwrap_err().problem, problem);
+        let mut stream = zstd::stream::Encoder::new(Vec::new(), 3).unwrap();
+        std::io::Write::write_all(&mut stream, b"abc").unwrap();
+        assert!(content(&stream.finish().unwrap(), 3).is_err());
+        let mut bomb = zstd::bulk::Compressor::new(19).unwrap();
+        let bomb = bomb
+            .compress(&vec![0; limits::FRAME_CONTENT as usize + 1])
+            .unwrap();
+        assert!(bomb.len() < 100_000);
+        assert!(content(&bomb, limits::FRAME_CONTENT + 1).is_err());
+        assert!(content(&bomb, limits::FRAME_CONTENT).is_err());
+    }
+
+    #[test]
+    fn flipped_bits_never_change_the_content() {
+        let text: Vec<u8> = (0..=255).collect();
+        let frame = frame(&text);
+        let mut unnoticed = 0;
+        for bit in 0..frame.len() * 8 {
+            let mut flipped = frame.clone();
+            if let Some(byte) = flipped.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+            match content(&flipped, 256) {
+                Ok(content) if content == text => unnoticed += 1,
+                Ok(other) => panic!("bit {bit} gave {other:?}"),
+                Err(_) => {}
+            }
+        }
+        // zstd's frame header has one bit without a meaning; the descriptor's checksum covers it.
+        assert_eq!(unnoticed, 1);
+    }
+}

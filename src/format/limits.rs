@@ -1,0 +1,34 @@
+//! The most of everything, as `format-spec.md` states it: a reader refuses more, a writer never writes more.
+
+/// Bytes of a zstd frame, compressed.
+pub const FRAME_COMPRESSED: u64 = 64 << 20;
+/// Bytes of a zstd frame's content.
+pub const FRAME_CONTENT: u64 = 64 << 20;
+/// Bytes of the header's facts.
+pub const HEADER_FACTS: u64 = 1 << 20;
+/// Bytes of one string or path.
+pub const STRING: u64 = 64 << 10;
+/// Bytes of one metadata record.
+pub const RECORD: usize = 16 << 20;
+/// Mappings of one mapping list.
+pub const SPACE: u64 = 1 << 19;
+/// Entries of each table of a segment.
+pub const TABLE: u64 = 1 << 22;
+/// Bytes of all strings of a segment, and of the paths of its files.
+pub const SEGMENT_STRINGS: u64 = 32 << 20;
+/// Placed mappings in all mapping lists of a segment.
+pub const SEGMENT_PLACED: u64 = 1 << 22;
+/// Samples of one frame.
+pub const FRAME_SAMPLES: u64 = 1 << 20;
+/// Loss entries of one frame.
+pub const FRAME_LOSSES: u64 = 1 << 16;
+/// Frames of one stack: deeper nodes are not written, and not followed when read.
+pub const STACK_DEPTH: usize = 4096;
+/// Frames an index may list; a longer capture has none.
+pub const INDEX_ENTRIES: u64 = 1 << 16;
+/// CPU numbers are below this.
+pub const CPUS: u64 = 1 << 16;
+/// Bytes of the content of one symbol-aid or end frame.
+pub const AID: usize = 16 << 20;
+/// Bytes of the content of all symbol-aid frames a reader takes; later ones are left out, and said so.
+pub const AIDS: u64 = 64 << 20;

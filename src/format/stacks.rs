@@ -1,0 +1,251 @@
+//! The stack sections: new nodes of the user or kernel stack trie, as chains.
+//!
+//! A chain is a run of nodes of which each is the caller of the next; it hangs below a node that is
+//! already there, or is a root. A new stack costs one chain, however deep it is.
+
+use super::columns::{self, Constant, Layout};
+use super::error::{FormatError, Problem};
+use super::input::Input;
+use super::segment::StackNode;
+use super::{leb128, limits};
+
+/// Appends `nodes`, of which the first gets the number `known` + 1. Returns the ends of the chains.
+pub fn encode(
+    out: &mut Vec<u8>,
+    nodes: &[StackNode],
+    known: u32,
+) -> Result<ChainEnds, FormatError> {
+    let mut parents = Vec::new();
+    let mut lengths = Vec::new();
+    let mut ends = Vec::new();
+    let mut id = u64::from(known);
+    let mut length = 0u64;
+    for node in nodes {
+        if length == 0 || u64::from(node.parent) != id {
+            if length > 0 {
+                lengths.push(length);
+                ends.push(id as u32);
+            }
+            let problem = Problem::UnknownId {
+                what: "parent of a stack node",
+                id: u64::from(node.parent),
+                known: id,
+            };
+            let back = id.checked_sub(u64::from(node.parent));
+            back.ok_or_else(|| FormatError::new("stacks", out.len(), problem))?;
+            parents.push(u64::from(node.parent));
+            length = 0;
+        }
+        length += 1;
+        id += 1;
+    }
+    if length > 0 {
+        lengths.push(length);
+        ends.push(id as u32);
+    }
+    let addresses: Vec<u64> = nodes.iter().map(|n| u64::from(n.address)).collect();
+    leb128::write(out, nodes.len() as u64);
+    leb128::write(out, lengths.len() as u64);
+    columns::encode(out, &parents, Layout::Split, Constant::Allowed);
+    columns::encode(out, &lengths, Layout::Whole, Constant::Allowed);
+    columns::encode(out, &addresses, Layout::Whole, Constant::Never);
+    Ok(ChainEnds::new(ends, known))
+}
+
+/// Takes a stack section: `known` nodes are there already, and `addresses` addresses.
+pub fn decode(
+    input: &mut Input<'_>,
+    known: u32,
+    addresses: u32,
+) -> Result<(Vec<StackNode>, ChainEnds), FormatError> {
+    let count = input.count("stack node count", limits::TABLE)?;
+    let chains = input.count("chain count", count as u64)?;
+    let at = input.clone();
+    let newest = u64::from(known) + count as u64;
+    let parents = columns::decode(input, chains, "chain parent", newest, Constant::Allowed)?;
+    let lengths = columns::decode(
+        input,
+        chains,
+        "chain length",
+        count as u64,
+        Constant::Allowed,
+    )?;
+    let total = lengths
+        .iter()
+        .fold(0u64, |sum, len| sum.saturating_add(*len));
+    if total != count as u64 || lengths.contains(&0) {
+        return Err(at.error(Problem::BadValue {
+            what: "sum of chain lengths",
+            value: total,
+        }));
+    }
+    let max = u64::from(u32::MAX);
+    let column = columns::decode(input, count, "stack address", max, Constant::Never)?;
+    if let Some(id) = column.iter().find(|id| **id >= u64::from(addresses)) {
+        let known = u64::from(addresses);
+        return Err(at.error(Problem::UnknownId {
+            what: "address",
+            id: *id,
+            known,
+        }));
+    }
+    let mut nodes = Vec::with_capacity(count);
+    let mut ends = Vec::with_capacity(chains);
+    let mut column = column.into_iter();
+    let mut id = u64::from(known);
+    for (parent, length) in parents.into_iter().zip(lengths) {
+        if parent > id {
+            let what = "parent of a stack node";
+            return Err(at.error(Problem::UnknownId {
+                what,
+                id: parent,
+                known: id,
+            }));
+        }
+        let mut parent = parent;
+        for address in column.by_ref().take(length as usize) {
+            nodes.push(StackNode {
+                parent: parent as u32,
+                address: address as u32,
+            });
+            id += 1;
+            parent = id;
+        }
+        ends.push(id as u32);
+    }
+    Ok((nodes, ChainEnds::new(ends, known)))
+}
+
+/// Codes the stacks of samples: most new chains end in the stack of the next sample that has a new
+/// stack, which is then the number 0. Any other stack is its own number + 1.
+#[derive(Debug, Clone, Default)]
+pub struct ChainEnds {
+    ends: Vec<u32>,
+    next: usize,
+    /// The newest stack seen, or the newest one known before this frame.
+    newest: u32,
+}
+
+impl ChainEnds {
+    /// Chains that end in `ends` (ascending), where `known` nodes were there before.
+    pub fn new(ends: Vec<u32>, known: u32) -> ChainEnds {
+        ChainEnds {
+            ends,
+            next: 0,
+            newest: known,
+        }
+    }
+
+    /// The end of the first chain that is newer than every stack seen so far.
+    fn expected(&mut self) -> Option<u32> {
+        while let Some(end) = self.ends.get(self.next) {
+            if *end > self.newest {
+                return Some(*end);
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    fn see(&mut self, stack: u32) {
+        self.newest = self.newest.max(stack);
+    }
+
+    /// The code of the next sample's stack.
+    pub fn code(&mut self, stack: u32) -> u64 {
+        let code = if self.expected() == Some(stack) {
+            0
+        } else {
+            u64::from(stack) + 1
+        };
+        self.see(stack);
+        code
+    }
+
+    /// The stack with this code; `None` when no chain is left to expect or the number is too large.
+    pub fn stack(&mut self, code: u64) -> Option<u32> {
+        let stack = match code.checked_sub(1) {
+            None => self.expected()?,
+            Some(stack) => u32::try_from(stack).ok()?,
+        };
+        self.see(stack);
+        Some(stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(parent: u32, address: u32) -> StackNode {
+        StackNode { parent, address }
+    }
+
+    fn round_trip(nodes: &[StackNode], known: u32) -> (Vec<u8>, ChainEnds) {
+        let mut out = Vec::new();
+        let ends = encode(&mut out, nodes, known).unwrap();
+        let mut input = Input::new("t", &out);
+        let (back, read_ends) = decode(&mut input, known, 10).unwrap();
+        assert_eq!(back, nodes);
+        assert_eq!(read_ends.ends, ends.ends);
+        assert_eq!(input.end("stacks"), Ok(()));
+        (out, ends)
+    }
+
+    #[test]
+    fn chains_hang_below_roots_old_nodes_and_new_nodes() {
+        let nodes = [node(0, 1), node(8, 2), node(3, 2), node(8, 9), node(0, 4)];
+        let (_, ends) = round_trip(&nodes, 7);
+        assert_eq!(ends.ends, [9, 10, 11, 12]);
+        let (bytes, ends) = round_trip(&[node(0, 1), node(1, 2), node(2, 3)], 0);
+        assert_eq!(bytes, [3, 1, 0, 0, 0, 3, 1, 1, 2, 3]);
+        assert_eq!(ends.ends, [3]);
+    }
+
+    #[test]
+    fn forward_and_self_parents_are_refused() {
+        assert!(encode(&mut Vec::new(), &[node(1, 0)], 0).is_err());
+        assert!(encode(&mut Vec::new(), &[node(9, 0)], 7).is_err());
+        // One chain of one node whose parent is itself (8), with 7 nodes known.
+        let bytes = [1, 1, 0, 8, 0, 1, 1, 0];
+        let err = decode(&mut Input::new("t", &bytes), 7, 10).unwrap_err();
+        let what = "parent of a stack node";
+        assert_eq!(
+            err.problem,
+            Problem::UnknownId {
+                what,
+                id: 8,
+                known: 7
+            }
+        );
+    }
+
+    #[test]
+    fn lengths_that_do_not_add_up_and_bad_addresses_are_refused() {
+        for bytes in [
+            &[2u8, 1, 0, 0, 0, 1, 1, 0, 0][..], // 1 of 2 nodes
+            &[2, 2, 0, 0, 1, 0, 2, 1, 0, 0],    // an empty chain
+            &[1, 1, 0, 0, 0, 1, 1, 10],         // address 10 of 10
+            &[1, 1, 0, 0, 0, 1, 0, 3],          // constant addresses
+            &[1, 2, 0, 0, 0, 1, 1, 3],          // more chains than nodes
+        ] {
+            assert!(
+                decode(&mut Input::new("t", bytes), 0, 10).is_err(),
+                "{bytes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_next_new_stack_is_zero() {
+        let mut code = ChainEnds::new(vec![9, 12, 15], 7);
+        let mut back = code.clone();
+        let stacks = [3, 9, 9, 0, 10, 15, 12, 3];
+        let codes: Vec<u64> = stacks.iter().map(|s| code.code(*s)).collect();
+        assert_eq!(codes, [4, 0, 10, 1, 11, 16, 13, 4]);
+        let read: Vec<_> = codes.into_iter().map(|c| back.stack(c)).collect();
+        assert_eq!(read, stacks.map(Some));
+        assert_eq!(back.stack(0), None);
+        assert_eq!(back.stack(1 << 33), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! The executable mappings of one image as the recorder follows them.
+
+use std::rc::Rc;
+
+use crate::event::{MappedFile, MappedKind, Timestamp};
+
+/// One mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address after the last; above `start`.
+    pub end: u64,
+    /// Offset of `start` in the file, in bytes.
+    pub file_offset: u64,
+    /// [`crate::event::prot`] bits.
+    pub prot: u8,
+    /// What is mapped.
+    pub file: Rc<MappedFile>,
+}
+
+/// Adds `new` to `list`, which is sorted and without overlaps and stays so: what `new` covers is gone, and what
+/// it covers in part keeps the rest.
+pub fn place(list: &mut Vec<Mapping>, new: Mapping) {
+    let first = list.partition_point(|m| m.end <= new.start);
+    let last = list.partition_point(|m| m.start < new.end).max(first);
+    let covered = list.get(first..last).unwrap_or_default();
+    let before = covered.first().filter(|m| m.start < new.start);
+    let before = before.map(|m| Mapping {
+        end: new.start,
+        ..m.clone()
+    });
+    let after = covered.last().filter(|m| m.end > new.end).map(|m| Mapping {
+        start: new.end,
+        file_offset: m
+            .file_offset
+            .saturating_add(new.end.saturating_sub(m.start)),
+        ..m.clone()
+    });
+    list.splice(first..last, before.into_iter().chain([new]).chain(after));
+}
+
+/// The mappings of an image: those of a past moment, shared with forks, and what came since.
+#[derive(Debug, Clone, Default)]
+pub struct AddressSpace {
+    base: Rc<Vec<Mapping>>,
+    added: Vec<(Timestamp, Mapping)>,
+    /// The main executable and, when that is a dynamic loader started by hand, the program it loaded.
+    main: Vec<Rc<MappedFile>>,
+}
+
+impl AddressSpace {
+    /// An address space read at once; `main` as described there.
+    pub fn read(mut mappings: Vec<Mapping>, main: Vec<Rc<MappedFile>>) -> AddressSpace {
+        mappings.sort_by_key(|m| m.start);
+        let mut base = Vec::with_capacity(mappings.len());
+        for mapping in mappings {
+            place(&mut base, mapping);
+        }
+        AddressSpace {
+            base: Rc::new(base),
+            added: Vec::new(),
+            main,
+        }
+    }
+
+    /// A mapping is made at `time`.
+    pub fn add(&mut self, time: Timestamp, mapping: Mapping) {
+        // The kernel maps the program first, then its loader; a loader started by hand maps the program next.
+        if mapping.file.kind == MappedKind::File
+            && self.main.len() < 2
+            && !self.main.contains(&mapping.file)
+        {
+            self.main.push(mapping.file.clone());
+        }
+        self.added.push((time, mapping));
+    }
+
+    /// What a child forked now starts with.
+    pub fn fork(&mut self) -> AddressSpace {
+        AddressSpace {
+            base: self.flatten(),
+            added: Vec::new(),
+            main: self.main.clone(),
+        }
+    }
+
+    /// All mappings as they are now.
+    fn flatten(&self) -> Rc<Vec<Mapping>> {
+        if self.added.is_empty() {
+            return self.base.clone();
+        }
+        Rc::new(self.until(Timestamp::MAX).0)
+    }
+
+    /// Forgets when mappings came, once no sample older than them can arrive any more.
+    pub fn settle(&mut self) {
+        if !self.added.is_empty() {
+            self.base = self.flatten();
+            self.added = Vec::new();
+        }
+    }
+
+    /// The mappings as of `time`, main executable first, and those that came later, in order.
+    pub fn until(&self, time: Timestamp) -> (Vec<Mapping>, &[(Timestamp, Mapping)]) {
+        let split = self.added.partition_point(|(t, _)| *t <= time);
+        let mut list = self.base.as_ref().clone();
+        let (now, later) = self.added.split_at(split);
+        for (_, mapping) in now {
+            place(&mut list, mapping.clone());
+        }
+        (list, later)
+    }
+
+    /// `list` with the main executable's mappings first: the order captures promise.
+    pub fn main_first(&self, mut list: Vec<Mapping>) -> Vec<Mapping> {
+        let rank = |m: &Mapping| {
+            self.main
+                .iter()
+                .position(|f| Rc::ptr_eq(f, &m.file))
+                .unwrap_or(self.main.len())
+        };
+        list.sort_by_key(rank);
+        list
+    }
+
+    /// What an executable mapping maps at `address` now, if one covers it.
+    pub fn covering(&self, address: u64) -> Option<MappedKind> {
+        let covers = |m: &&Mapping| (m.start..m.end).contains(&address);
+        let newest = self.added.iter().rev().map(|(_, m)| m).find(covers);
+        let at = self.base.partition_point(|m| m.end <= address);
+        newest
+            .or(self.base.get(at).filter(covers))
+            .map(|m| m.file.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str) -> Rc<MappedFile> {
+        Rc::new(MappedFile {
+            kind: MappedKind::File,
+            path: path.into(),
+            build_id: None,
+            inode: None,
+            version: None,
+            deleted: false,
+        })
+    }
+
+    fn map(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
+        Mapping {
+            start,
+            end,
+            file_offset: offset,
+            prot: 5,
+            file: file(path),
+        }
+    }
+
+    fn shape(list: &[Mapping]) -> Vec<(u64, u64, u64, String)> {
+        list.iter()
+            .map(|m| {
+                (
+                    m.start,
+                    m.end,
+                    m.file_offset,
+                    String::from_utf8_lossy(&m.file.path).into_owned(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_new_mapping_takes_exactly_what_it_covers() {
+        let mut list = vec![map(10, 20, 100, "a"), map(30, 40, 200, "b")];
+        place(&mut list, map(15, 35, 0, "c"));
+        assert_eq!(
+            shape(&list),
+            [
+                (10, 15, 100, "a".into()),
+                (15, 35, 0, "c".into()),
+                (35, 40, 205, "b".into())
+            ]
+        );
+        let mut list = vec![map(10, 40, 100, "a")];
+        place(&mut list, map(20, 30, 7, "n"));
+        assert_eq!(
+            shape(&list),
+            [
+                (10, 20, 100, "a".into()),
+                (20, 30, 7, "n".into()),
+                (30, 40, 120, "a".into())
+            ]
+        );
+        let mut list = vec![map(10, 20, 0, "a")];
+        place(&mut list, map(20, 30, 0, "b"));
+        place(&mut list, map(0, 10, 0, "z"));
+        place(&mut list, map(10, 20, 5, "a2"));
+        assert_eq!(
+            shape(&list),
+            [
+                (0, 10, 0, "z".into()),
+                (10, 20, 5, "a2".into()),
+                (20, 30, 0, "b".into())
+            ]
+        );
+        place(&mut list, map(0, 100, 0, "all"));
+        assert_eq!(shape(&list), [(0, 100, 0, "all".into())]);
+    }
+
+    #[test]
+    fn a_fork_starts_with_what_its_parent_has_then_and_only_that() {
+        let mut parent = AddressSpace::default();
+        parent.add(Timestamp(1), map(10, 20, 0, "prog"));
+        let mut child = parent.fork();
+        parent.add(Timestamp(5), map(30, 40, 0, "plug.so"));
+        child.add(Timestamp(6), map(50, 60, 0, "own.so"));
+        assert!([15, 55, 35].map(|a| child.covering(a).is_some()) == [true, true, false]);
+        assert!([35, 55].map(|a| parent.covering(a).is_some()) == [true, false]);
+        assert_eq!(parent.until(Timestamp(4)).1.len(), 1);
+        parent.settle();
+        assert_eq!(parent.until(Timestamp::ZERO).0.len(), 2);
+        assert_eq!(parent.until(Timestamp::ZERO).1.len(), 0);
+    }
+
+    #[test]
+    fn the_main_executable_comes_first() {
+        let mut space = AddressSpace::default();
+        space.add(Timestamp(1), map(0x7000, 0x8000, 0, "/lib/ld.so"));
+        space.add(Timestamp(2), map(0x5000, 0x6000, 0, "/bin/app"));
+        space.add(Timestamp(3), map(0x1000, 0x2000, 0, "/lib/libc.so"));
+        let list = space.main_first(space.until(Timestamp::MAX).0);
+        let names: Vec<_> = shape(&list).into_iter().map(|m| m.3).collect();
+        assert_eq!(names, ["/lib/ld.so", "/bin/app", "/lib/libc.so"]);
+    }
+}

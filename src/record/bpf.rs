@@ -1,0 +1,191 @@
+//! The sampling program: loaded, configured, with its rings and counters.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, unsafe_op_in_unsafe_fn)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
+}
+pub use skel::types;
+use skel::{ProfilerSkel, ProfilerSkelBuilder};
+use types::{counter, filter, sample_head};
+
+use super::wire::Depths;
+use crate::event::LossClass;
+
+/// Which tasks the program keeps; events opened on given threads need no filter.
+#[derive(Debug)]
+pub enum Filter<'a> {
+    /// Every task.
+    None,
+    /// Tasks of this process group.
+    ProcessGroup(u32),
+    /// Tasks of this session.
+    Session(u32),
+    /// Tasks of this cgroup (a directory of cgroup v2) and those below it.
+    Cgroup(BorrowedFd<'a>),
+}
+
+/// How the program is to be set up.
+#[derive(Debug)]
+pub struct Config<'a> {
+    /// Which tasks.
+    pub filter: Filter<'a>,
+    /// Leave out samples of idle CPUs.
+    pub skip_idle: bool,
+    /// How deep stacks are walked.
+    pub depths: Depths,
+    /// Bytes of each ring: a power of two and a multiple of the page size.
+    pub ring_bytes: u32,
+    /// CPUs that get a ring.
+    pub online: &'a [u32],
+    /// CPUs there can ever be.
+    pub possible: u32,
+}
+
+/// The loaded program.
+pub struct Program {
+    skel: ProfilerSkel<'static>,
+    rings: Vec<MapHandle>,
+}
+
+impl Program {
+    /// Loads the program into the kernel. Nothing is sampled until it is attached to events.
+    pub fn load(config: &Config<'_>) -> Result<Program> {
+        quiet_libbpf();
+        // libbpf wants the object at a fixed place for as long as the program lives, which is as long as we do.
+        let place: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = ProfilerSkelBuilder::default()
+            .open(place)
+            .context("cannot open the BPF program")?;
+
+        let rodata = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .context("the BPF program has no configuration")?;
+        let (kind, id) = match config.filter {
+            Filter::None => (filter::FILTER_NONE, 0),
+            Filter::ProcessGroup(id) => (filter::FILTER_PGRP, id),
+            Filter::Session(id) => (filter::FILTER_SESSION, id),
+            Filter::Cgroup(_) => (filter::FILTER_CGROUP, 0),
+        };
+        rodata.config.filter = kind;
+        rodata.config.filter_id = id;
+        rodata.config.skip_idle = u32::from(config.skip_idle);
+        rodata.config.max_user = config.depths.user as u32;
+        rodata.config.max_kernel = config.depths.kernel as u32;
+        rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
+        let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
+        open.maps
+            .scratch
+            .set_value_size((size_of::<sample_head>() + deepest) as u32)?;
+        open.maps.scratch.set_max_entries(config.possible)?;
+        open.maps.rings.set_max_entries(config.possible)?;
+
+        let skel = open.load().context("the kernel refuses the BPF program")?;
+        let mut rings = Vec::new();
+        for cpu in config.online {
+            let ring = create_ring(config.ring_bytes).with_context(|| {
+                format!(
+                    "cannot make a ring of {} bytes for CPU {cpu}",
+                    config.ring_bytes
+                )
+            })?;
+            let fd = ring.as_fd().as_raw_fd();
+            skel.maps
+                .rings
+                .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+            rings.push(ring);
+        }
+        if let Filter::Cgroup(dir) = config.filter {
+            let fd = dir.as_raw_fd();
+            skel.maps
+                .cgroup
+                .update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+                .context("the kernel cannot filter by this cgroup")?;
+        }
+        Ok(Program { skel, rings })
+    }
+
+    /// What perf events are told to run.
+    pub fn fd(&self) -> RawFd {
+        self.skel.progs.sample.as_fd().as_raw_fd()
+    }
+
+    /// The rings, one for each online CPU.
+    pub fn rings(&self) -> &[MapHandle] {
+        &self.rings
+    }
+
+    /// Tells the running program where the kernel idles; `None` when that cannot be known.
+    pub fn set_idle_text(&mut self, text: Option<(u64, u64)>) -> Result<()> {
+        let (start, end) = text.unwrap_or((0, 0));
+        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
+            bail!("the BPF program has no variables");
+        };
+        bss.idle_text.start = start;
+        bss.idle_text.end = end;
+        bss.idle_text.known = 1;
+        Ok(())
+    }
+
+    /// Adds to `losses` what the program counted since the last call: class, CPU, how many.
+    pub fn losses(
+        &self,
+        seen: &mut Counters,
+        mut lost: impl FnMut(LossClass, u32, u64),
+    ) -> Result<()> {
+        for (class, which) in [
+            (LossClass::RingFull, counter::COUNT_RING_FULL),
+            (LossClass::Scratch, counter::COUNT_SCRATCH),
+            (LossClass::Idle, counter::COUNT_IDLE),
+        ] {
+            let values = self
+                .skel
+                .maps
+                .counters
+                .lookup_percpu(&which.0.to_ne_bytes(), MapFlags::ANY)
+                .context("cannot read the loss counters")?
+                .unwrap_or_default();
+            for (cpu, value) in values.iter().enumerate() {
+                let value = value.first_chunk().map_or(0, |v| u64::from_ne_bytes(*v));
+                let before = seen.entry((which.0, cpu as u32)).or_default();
+                if value > *before {
+                    lost(class, cpu as u32, value - *before);
+                    *before = value;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counter values already told: by counter and CPU.
+pub type Counters = std::collections::HashMap<(u32, u32), u64>;
+
+fn create_ring(bytes: u32) -> Result<MapHandle> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    Ok(MapHandle::create(
+        MapType::RingBuf,
+        Some("profiler_ring"),
+        0,
+        0,
+        bytes,
+        &opts,
+    )?)
+}
+
+/// libbpf prints what it does to stderr; our errors say what matters.
+fn quiet_libbpf() {
+    libbpf_rs::set_print(None);
+}

@@ -1,0 +1,225 @@
+//! Executable mappings of a process that already runs: `PROCMAP_QUERY` where the kernel has it (6.11),
+//! else the text of `/proc/PID/maps`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::procfs::{MapsLine, parse_maps_line};
+use crate::event::{BuildId, InodeKey, MappedKind, Pid, prot};
+
+/// A mapping as the kernel tells it, in `/proc` or in the side-band.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawMapping {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Offset in the file, in bytes.
+    pub file_offset: u64,
+    /// [`prot`] bits.
+    pub prot: u8,
+    /// Path or label as given, " (deleted)" included.
+    pub path: Vec<u8>,
+    /// Device and inode, when told.
+    pub inode: Option<InodeKey>,
+    /// Build ID, when told.
+    pub build_id: Option<BuildId>,
+}
+
+/// The kernel's suffix on the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+
+/// What a path or label of the kernel stands for, and the path without the kernel's suffix.
+pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
+    let bare = path.strip_suffix(DELETED).unwrap_or(path);
+    let kind = match bare {
+        b"" | b"//anon" | b"/dev/zero" | b"/anon_hugepage" => MappedKind::Anonymous,
+        b"[vdso]" => MappedKind::Vdso,
+        b"[vsyscall]" => MappedKind::Vsyscall,
+        _ if bare.starts_with(b"[anon") => MappedKind::Anonymous,
+        _ if bare.starts_with(b"/memfd:") || bare.starts_with(b"/SYSV") => MappedKind::Memfd,
+        _ if bare.starts_with(b"/") => MappedKind::File,
+        _ => MappedKind::Special,
+    };
+    (kind, bare)
+}
+
+/// The executable mappings of `process`, ascending. An error when it is gone or may not be read.
+pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
+    let path = format!("/proc/{process}/maps");
+    let maps = File::open(&path)?;
+    match query_all(&maps) {
+        Err(err) if err.raw_os_error() == Some(libc::ENOTTY) => read_text(&path),
+        other => other,
+    }
+}
+
+fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
+    let text = fs::read(path)?;
+    let lines = text.split(|b| *b == b'\n').filter_map(parse_maps_line);
+    Ok(lines
+        .filter(|line| line.prot & prot::EXEC != 0)
+        .map(RawMapping::from)
+        .collect())
+}
+
+impl From<MapsLine> for RawMapping {
+    fn from(line: MapsLine) -> RawMapping {
+        RawMapping {
+            start: line.start,
+            end: line.end,
+            file_offset: line.offset,
+            prot: line.prot,
+            path: line.path,
+            inode: line.inode,
+            build_id: None,
+        }
+    }
+}
+
+/// `struct procmap_query` of `include/uapi/linux/fs.h`.
+#[repr(C)]
+#[derive(Default)]
+struct ProcmapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: libc::c_ulong = (3 << 30)
+    | ((size_of::<ProcmapQuery>() as libc::c_ulong) << 16)
+    | ((b'f' as libc::c_ulong) << 8)
+    | 17;
+const QUERY_EXECUTABLE: u64 = 4;
+const QUERY_COVERING_OR_NEXT: u64 = 16;
+
+fn query_all(maps: &File) -> io::Result<Vec<RawMapping>> {
+    let mut found = Vec::new();
+    let mut name = [0u8; 4096];
+    let mut build_id = [0u8; BuildId::MAX_LEN];
+    let mut from = 0;
+    loop {
+        let mut query = ProcmapQuery {
+            size: size_of::<ProcmapQuery>() as u64,
+            query_flags: QUERY_COVERING_OR_NEXT | QUERY_EXECUTABLE,
+            query_addr: from,
+            vma_name_size: name.len() as u32,
+            build_id_size: build_id.len() as u32,
+            vma_name_addr: name.as_mut_ptr() as u64,
+            build_id_addr: build_id.as_mut_ptr() as u64,
+            ..ProcmapQuery::default()
+        };
+        // SAFETY: `query` is the structure the kernel expects and says its own size; the two buffers it
+        // points to outlive the call and are as long as it says.
+        if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
+            let err = io::Error::last_os_error();
+            return if err.raw_os_error() == Some(libc::ENOENT) {
+                Ok(found)
+            } else {
+                Err(err)
+            };
+        }
+        let name_len = (query.vma_name_size as usize).saturating_sub(1);
+        found.push(RawMapping {
+            start: query.vma_start,
+            end: query.vma_end,
+            file_offset: query.vma_offset,
+            prot: (query.vma_flags & 0xf) as u8,
+            path: name.get(..name_len).unwrap_or(b"").to_vec(),
+            inode: (query.inode != 0).then_some(InodeKey {
+                major: query.dev_major,
+                minor: query.dev_minor,
+                inode: query.inode,
+            }),
+            build_id: build_id
+                .get(..query.build_id_size as usize)
+                .and_then(BuildId::new),
+        });
+        // A mapping that ends where it starts would never end; the kernel has none.
+        from = query.vma_end.max(from + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_never_files() {
+        let kinds = [
+            (
+                &b"/usr/lib/libc.so.6"[..],
+                MappedKind::File,
+                &b"/usr/lib/libc.so.6"[..],
+            ),
+            (b"/tmp/a b (deleted)", MappedKind::File, b"/tmp/a b"),
+            (b"", MappedKind::Anonymous, b""),
+            (b"//anon", MappedKind::Anonymous, b"//anon"),
+            (
+                b"[anon:JIT code]",
+                MappedKind::Anonymous,
+                b"[anon:JIT code]",
+            ),
+            (b"[anon_shmem:x]", MappedKind::Anonymous, b"[anon_shmem:x]"),
+            (b"/dev/zero (deleted)", MappedKind::Anonymous, b"/dev/zero"),
+            (b"/memfd:jit (deleted)", MappedKind::Memfd, b"/memfd:jit"),
+            (
+                b"/SYSV00000000 (deleted)",
+                MappedKind::Memfd,
+                b"/SYSV00000000",
+            ),
+            (b"[vdso]", MappedKind::Vdso, b"[vdso]"),
+            (b"[heap]", MappedKind::Special, b"[heap]"),
+            (
+                b"anon_inode:[perf_event]",
+                MappedKind::Special,
+                b"anon_inode:[perf_event]",
+            ),
+        ];
+        for (path, kind, bare) in kinds {
+            assert_eq!(
+                classify(path),
+                (kind, bare),
+                "{:?}",
+                String::from_utf8_lossy(path)
+            );
+        }
+    }
+
+    #[test]
+    fn both_ways_of_reading_agree_on_ourselves() {
+        let me = Pid(std::process::id());
+        let queried = read_executable(me).expect("our own maps");
+        let text = read_text(&format!("/proc/{me}/maps")).expect("our own maps");
+        let text: Vec<_> = text.iter().filter(|m| m.path != b"[vsyscall]").collect();
+        assert!(!queried.is_empty());
+        assert_eq!(queried.len(), text.len());
+        for (q, t) in queried.iter().zip(text) {
+            assert_eq!((q.start, q.end, q.prot), (t.start, t.end, t.prot));
+            assert_eq!((&q.path, q.inode), (&t.path, t.inode));
+            // The text has an offset for anonymous memory too, which means nothing.
+            assert_eq!(
+                q.file_offset,
+                if t.inode.is_some() {
+                    t.offset
+                } else {
+                    q.file_offset
+                }
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The perf events whose interrupts run the sampling program.
+
+use std::fs;
+use std::io;
+
+use anyhow::{Context, Result, bail};
+use perf_event::events::{Hardware, Software};
+use perf_event::{Builder, Counter};
+
+use super::options::{Event, Rate};
+use crate::event::Pid;
+
+/// Where events are opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Where {
+    /// On each of these CPUs, for every task.
+    Cpus(Vec<u32>),
+    /// On each of these threads.
+    Threads(Vec<Pid>, Inherit),
+    /// On a thread that is about to exec, starting with the exec.
+    OnExec(Pid, Inherit),
+}
+
+/// Whom an event opened on a thread follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inherit {
+    /// New threads and child processes.
+    All,
+    /// New threads only.
+    Threads,
+    /// Nobody.
+    Nobody,
+}
+
+/// Opened events, disabled until [`SamplingEvents::enable`] (or the exec).
+pub struct SamplingEvents {
+    counters: Vec<Counter>,
+    /// Which event it became.
+    pub event: Event,
+}
+
+/// `/proc/sys/kernel/perf_event_max_sample_rate`: a higher frequency is refused by the kernel.
+pub fn max_frequency() -> Option<u64> {
+    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// `/proc/sys/kernel/perf_event_max_stack`: how deep the kernel walks a stack.
+pub fn max_stack() -> usize {
+    let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
+    limit
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(127)
+}
+
+/// Finds the event to sample: the one asked for, else cycles if the machine can count them, else the CPU clock.
+pub fn choose_event(asked: Option<Event>, rate: Rate) -> Result<Event> {
+    let probe = |event| match builder(event, rate)
+        .any_pid()
+        .any_cpu()
+        .observe_self()
+        .build()
+    {
+        Ok(_) => Ok(()),
+        Err(err) => Err(err),
+    };
+    match asked {
+        Some(Event::CpuClock) => Ok(Event::CpuClock),
+        Some(Event::Cycles) => match probe(Event::Cycles) {
+            Err(err) if not_there(&err) => bail!(
+                "this machine cannot count cycles ({err}): it has no PMU that can be used, as is usual for \
+                 virtual machines; use -e cpu-clock"
+            ),
+            _ => Ok(Event::Cycles),
+        },
+        None => match probe(Event::Cycles) {
+            Err(err) if not_there(&err) => Ok(Event::CpuClock),
+            // Another error will come again where it can be told in full.
+            _ => Ok(Event::Cycles),
+        },
+    }
+}
+
+/// What kernels answer when there is no such counter.
+fn not_there(err: &io::Error) -> bool {
+    matches!(
+        err.raw_os_error(),
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::EOPNOTSUPP | libc::EINVAL)
+    )
+}
+
+fn builder(event: Event, rate: Rate) -> Builder<'static> {
+    let mut builder = match event {
+        Event::Cycles => Builder::new(Hardware::CPU_CYCLES),
+        Event::CpuClock => Builder::new(Software::CPU_CLOCK),
+    };
+    builder.include_kernel();
+    if event == Event::Cycles {
+        builder.exclude_guest(true);
+    }
+    match rate {
+        Rate::Frequency(hz) => builder.sample_frequency(hz),
+        Rate::Period(period) => builder.sample_period(period),
+    };
+    builder
+}
+
+impl SamplingEvents {
+    /// Opens `event` at `places` and connects it with the program `bpf`; `warn` is told of places left out.
+    pub fn open(
+        event: Event,
+        rate: Rate,
+        places: &Where,
+        bpf: i32,
+        mut warn: impl FnMut(String),
+    ) -> Result<SamplingEvents> {
+        let mut counters = Vec::new();
+        let mut add = |counter: io::Result<Counter>, place: &dyn Fn() -> String| -> Result<()> {
+            let opened = counter.and_then(|mut c| c.set_bpf(bpf).map(|()| c));
+            match opened {
+                Ok(counter) => counters.push(counter),
+                // The thread ended, or the CPU went offline: the rest is worth having.
+                Err(err) if matches!(err.raw_os_error(), Some(libc::ESRCH)) => {}
+                Err(err) if matches!(err.raw_os_error(), Some(libc::ENODEV)) => {
+                    warn(format!("{} is not sampled: {err}", place()));
+                }
+                Err(err) => {
+                    return Err(err).with_context(|| {
+                        format!("cannot sample {} on {} ({rate:?})", event.name(), place())
+                    });
+                }
+            }
+            Ok(())
+        };
+        match places {
+            Where::Cpus(cpus) => {
+                for &cpu in cpus {
+                    let opened = builder(event, rate).any_pid().one_cpu(cpu as usize).build();
+                    add(opened, &|| format!("CPU {cpu}"))?;
+                }
+            }
+            Where::Threads(threads, inherit) => {
+                for &thread in threads {
+                    let opened = on_thread(event, rate, thread, *inherit).build();
+                    add(opened, &|| format!("thread {thread}"))?;
+                }
+            }
+            Where::OnExec(thread, inherit) => {
+                let opened = on_thread(event, rate, *thread, *inherit)
+                    .enable_on_exec(true)
+                    .build();
+                add(opened, &|| "the command".into())?;
+            }
+        }
+        if counters.is_empty() {
+            bail!("there is nothing to sample: no such CPU or thread any more");
+        }
+        Ok(SamplingEvents { counters, event })
+    }
+
+    /// Samples from now on.
+    pub fn enable(&mut self) -> Result<()> {
+        self.counters
+            .iter_mut()
+            .try_for_each(Counter::enable)
+            .context("cannot start sampling")
+    }
+
+    /// Samples no more. A thread that is gone is no error.
+    pub fn disable(&mut self) {
+        for counter in &mut self.counters {
+            let _ = counter.disable();
+        }
+    }
+}
+
+fn on_thread(event: Event, rate: Rate, thread: Pid, inherit: Inherit) -> Builder<'static> {
+    let mut builder = builder(event, rate);
+    builder.observe_pid(thread.0.cast_signed()).any_cpu();
+    builder.inherit(inherit != Inherit::Nobody);
+    builder.inherit_thread(inherit == Inherit::Threads);
+    builder
+}

@@ -1,0 +1,164 @@
+//! Whom to sample, made concrete: threads that exist, a cgroup directory that is there.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::bpf::Filter;
+use super::options::Target;
+use super::{cgroups, procfs};
+use crate::event::Pid;
+
+/// What has to be found or held open for a target.
+#[derive(Debug)]
+pub enum Found {
+    /// All tasks, perhaps filtered in the kernel.
+    Filtered(Kept),
+    /// These processes.
+    Processes(Vec<Pid>),
+    /// These threads, and the processes they belong to.
+    Threads(Vec<Pid>, Vec<Pid>),
+    /// A command, not launched yet.
+    Command,
+}
+
+/// What the sampling program keeps.
+#[derive(Debug)]
+pub enum Kept {
+    /// Everything.
+    All,
+    /// A process group.
+    ProcessGroup(u32),
+    /// A session.
+    Session(u32),
+    /// An open cgroup directory.
+    Cgroup(File),
+}
+
+impl Kept {
+    /// As the program wants it.
+    pub fn filter(&self) -> Filter<'_> {
+        match self {
+            Kept::All => Filter::None,
+            Kept::ProcessGroup(id) => Filter::ProcessGroup(*id),
+            Kept::Session(id) => Filter::Session(*id),
+            Kept::Cgroup(dir) => Filter::Cgroup(dir.as_fd()),
+        }
+    }
+}
+
+/// Looks for what `target` names; an error names what is not there.
+pub fn find(target: &Target) -> Result<Found> {
+    Ok(match target {
+        Target::System => Found::Filtered(Kept::All),
+        Target::ProcessGroup(id) => {
+            if !any_process(5 - 3, *id)? {
+                bail!("no process is in process group {id}");
+            }
+            Found::Filtered(Kept::ProcessGroup(*id))
+        }
+        Target::Session(id) => {
+            if !any_process(6 - 3, *id)? {
+                bail!("no process is in session {id}");
+            }
+            Found::Filtered(Kept::Session(*id))
+        }
+        Target::Cgroup(path) => Found::Filtered(Kept::Cgroup(open_cgroup(path)?)),
+        Target::Processes(pids) => {
+            for &pid in pids {
+                match procfs::process_of_thread(pid) {
+                    Ok(process) if process == pid => {}
+                    Ok(process) => bail!(
+                        "{pid} is a thread of process {process}: use -t {pid} or -p {process}"
+                    ),
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                        bail!("there is no process {pid}")
+                    }
+                    Err(err) => {
+                        return Err(err).with_context(|| format!("cannot look at process {pid}"));
+                    }
+                }
+            }
+            Found::Processes(pids.clone())
+        }
+        Target::Threads(tids) => {
+            let mut processes = BTreeSet::new();
+            for &tid in tids {
+                match procfs::process_of_thread(tid) {
+                    Ok(process) => processes.insert(process),
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                        bail!("there is no thread {tid}")
+                    }
+                    Err(err) => {
+                        return Err(err).with_context(|| format!("cannot look at thread {tid}"));
+                    }
+                };
+            }
+            Found::Threads(tids.clone(), processes.into_iter().collect())
+        }
+        Target::Command(_) => Found::Command,
+    })
+}
+
+/// Whether a process has `id` as that word of its stat (counted after the name).
+fn any_process(word: usize, id: u32) -> Result<bool> {
+    let processes = procfs::list_processes().context("cannot list /proc")?;
+    Ok(processes
+        .into_iter()
+        .any(|pid| procfs::stat_word(pid, word) == Some(u64::from(id))))
+}
+
+/// A cgroup given as a directory, or as a path from the root of the cgroup v2 hierarchy.
+fn open_cgroup(path: &Path) -> Result<File> {
+    let mount = cgroups::mount_point();
+    let mut tried = vec![path.to_path_buf()];
+    if let Some(mount) = &mount {
+        tried.push(mount.join(path.strip_prefix("/").unwrap_or(path)));
+    }
+    let found: Option<&PathBuf> = tried.iter().find(|dir| is_cgroup2(dir));
+    match (found, mount) {
+        (Some(dir), _) => File::open(dir).with_context(|| format!("cannot open {}", dir.display())),
+        (None, None) => bail!("cgroup v2 is not mounted, so --cgroup cannot be used here"),
+        (None, Some(mount)) => bail!(
+            "{} is not a cgroup of the v2 hierarchy mounted at {}",
+            path.display(),
+            mount.display()
+        ),
+    }
+}
+
+fn is_cgroup2(dir: &Path) -> bool {
+    /// `CGROUP2_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
+    const CGROUP2: i64 = 0x6367_7270;
+    dir.is_dir() && rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type as i64 == CGROUP2)
+}
+
+/// Every thread of `processes`, also those made while looking: listed until a pass finds nothing new.
+pub fn threads_of(processes: &[Pid], mut each: impl FnMut(Pid) -> Result<()>) -> Result<()> {
+    let mut known = BTreeSet::new();
+    loop {
+        let mut new = false;
+        for &process in processes {
+            let threads = match procfs::list_threads(process) {
+                Ok(threads) => threads,
+                Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+                Err(err) => {
+                    return Err(err).with_context(|| format!("cannot list threads of {process}"));
+                }
+            };
+            for thread in threads {
+                if known.insert(thread) {
+                    new = true;
+                    each(thread)?;
+                }
+            }
+        }
+        if !new {
+            return Ok(());
+        }
+    }
+}

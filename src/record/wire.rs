@@ -1,0 +1,181 @@
+//! The record the sampling program puts into the ring (`bpf/profiler.h`), decoded. Pure.
+
+use super::bpf::types::{sample_flag, sample_head};
+use super::processes::Sampled;
+use crate::event::{Pid, ProcessKey, Timestamp, sample_flags};
+
+/// A sample as it comes out of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingSample<'a> {
+    /// When it was taken.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// [`sample_flags`].
+    pub flags: u8,
+    /// Who ran.
+    pub sampled: Sampled,
+    /// Kernel stack, leaf first.
+    pub kernel: &'a [u64],
+    /// User stack, leaf first.
+    pub user: &'a [u64],
+}
+
+/// How deep stacks were asked for: a stack of that length is taken to be cut.
+#[derive(Debug, Clone, Copy)]
+pub struct Depths {
+    /// Frames of a user stack.
+    pub user: usize,
+    /// Frames of a kernel stack.
+    pub kernel: usize,
+}
+
+/// Decodes one record. `None` when it is not what `bpf/profiler.h` says.
+pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
+    let (head, stacks) = record.split_at_checked(size_of::<sample_head>())?;
+    // SAFETY: `sample_head` is plain integers, any bytes are one, and `head` is as long as it.
+    let head: sample_head = unsafe { head.as_ptr().cast::<sample_head>().read_unaligned() };
+    // SAFETY: any eight bytes are a u64. Rings align records to eight bytes, as the head is long.
+    let (before, addresses, after) = unsafe { stacks.align_to::<u64>() };
+    let kernel_len = usize::try_from(head.kernel_frames).unwrap_or(0);
+    let user_len = usize::try_from(head.user_frames).unwrap_or(0);
+    if !before.is_empty() || !after.is_empty() || addresses.len() != kernel_len + user_len {
+        return None;
+    }
+    let (kernel, user) = addresses.split_at_checked(kernel_len)?;
+
+    let bit = |has: bool, flag: u8| if has { flag } else { 0 };
+    let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
+    let kernel_thread = told(sample_flag::SAMPLE_KTHREAD);
+    let in_exec = told(sample_flag::SAMPLE_IN_EXEC);
+    let flags = bit(user_len >= depths.user, sample_flags::USER_TRUNCATED)
+        | bit(kernel_len >= depths.kernel, sample_flags::KERNEL_TRUNCATED)
+        | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
+        | bit(in_exec, sample_flags::IN_EXEC)
+        | bit(
+            !kernel_thread && user_len == 0,
+            sample_flags::USER_UNREADABLE,
+        );
+    Some(RingSample {
+        time: Timestamp(head.time),
+        cpu: head.cpu,
+        flags,
+        sampled: Sampled {
+            key: ProcessKey {
+                tgid: Pid(head.tgid),
+                start_time: Timestamp(head.start_time),
+            },
+            tid: Pid(head.tid),
+            comm: head.comm.map(|c| c.cast_unsigned()),
+            exec_id: head.exec_id,
+            cgroup_id: head.cgroup_id,
+            kernel: kernel_thread,
+            in_exec,
+        },
+        kernel,
+        user,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEPTHS: Depths = Depths {
+        user: 3,
+        kernel: 127,
+    };
+
+    /// A record in memory aligned as a ring aligns it.
+    fn record(head: &sample_head, stacks: &[u64]) -> Vec<u64> {
+        let mut words = vec![0u64; size_of::<sample_head>() / 8];
+        // SAFETY: the words are exactly as long as the head and more strictly aligned.
+        unsafe { words.as_mut_ptr().cast::<sample_head>().write(*head) };
+        words.extend_from_slice(stacks);
+        words
+    }
+
+    fn bytes(words: &[u64]) -> &[u8] {
+        // SAFETY: a u64 is eight bytes.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) }
+    }
+
+    fn head() -> sample_head {
+        let mut comm = [0; 16];
+        comm[..2].copy_from_slice(&[b's' as _, b'h' as _]);
+        sample_head {
+            time: 5,
+            start_time: 3,
+            cgroup_id: 9,
+            tgid: 10,
+            tid: 11,
+            exec_id: 2,
+            cpu: 1,
+            kernel_frames: 1,
+            user_frames: 2,
+            flags: sample_flag::SAMPLE_IN_KERNEL,
+            comm,
+        }
+    }
+
+    #[test]
+    fn the_layout_has_no_padding() {
+        assert_eq!(size_of::<sample_head>(), 64);
+    }
+
+    #[test]
+    fn stacks_are_told_apart_and_cut_ones_marked() {
+        let words = record(&head(), &[0xffff_8000, 0x1000, 0x2000]);
+        let sample = decode(bytes(&words), DEPTHS).expect("a sample");
+        assert_eq!(
+            (sample.kernel, sample.user),
+            (&[0xffff_8000][..], &[0x1000, 0x2000][..])
+        );
+        assert_eq!(sample.flags, sample_flags::IN_KERNEL);
+        assert_eq!(sample.sampled.comm(), b"sh");
+        assert_eq!(
+            (sample.time, sample.sampled.tid, sample.cpu),
+            (Timestamp(5), Pid(11), 1)
+        );
+
+        let deep = sample_head {
+            user_frames: 3,
+            kernel_frames: 0,
+            flags: sample_flag(0),
+            ..head()
+        };
+        let words = record(&deep, &[1, 2, 3]);
+        let sample = decode(bytes(&words), DEPTHS).expect("a sample");
+        assert_eq!(sample.flags, sample_flags::USER_TRUNCATED);
+    }
+
+    #[test]
+    fn an_unreadable_user_stack_is_said_and_the_sample_kept() {
+        let failed = sample_head {
+            user_frames: -1,
+            kernel_frames: -1,
+            ..head()
+        };
+        let words = record(&failed, &[]);
+        let sample = decode(bytes(&words), DEPTHS).expect("a sample");
+        assert_eq!(
+            sample.flags,
+            sample_flags::IN_KERNEL | sample_flags::USER_UNREADABLE
+        );
+        let thread = sample_head {
+            flags: sample_flag::SAMPLE_KTHREAD,
+            ..failed
+        };
+        let words = record(&thread, &[]);
+        assert_eq!(decode(bytes(&words), DEPTHS).map(|s| s.flags), Some(0));
+    }
+
+    #[test]
+    fn other_lengths_are_refused() {
+        let words = record(&head(), &[1, 2, 3]);
+        for len in (0..bytes(&words).len()).chain([64, 72]) {
+            assert_eq!(decode(&bytes(&words)[..len], DEPTHS), None, "{len}");
+        }
+        assert_eq!(decode(bytes(&record(&head(), &[1, 2, 3, 4])), DEPTHS), None);
+    }
+}

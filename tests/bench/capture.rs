@@ -1,0 +1,2 @@
+//! Cost and size of writing and reading captures.
+fn main() {}

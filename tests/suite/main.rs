@@ -1,0 +1,3 @@
+//! Tests that need no privilege: they run anywhere, without recording.
+
+mod format;
