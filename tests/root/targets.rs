@@ -27,7 +27,8 @@ fn check_burn(folded: &Folded, truth: &Truth, threads: u32) {
     truth.check_count(folded);
     for (function, _) in &truth.functions {
         let samples = folded.only(|s| s.has(function));
-        samples.check_least(&format!("{function} is called by drive"), 1.0, |s| {
+        // Not all: a leaf hides its caller in its very first instructions.
+        samples.check_least(&format!("{function} is called by drive"), 0.98, |s| {
             s.has_chain(&["drive", function])
         });
     }
@@ -316,9 +317,11 @@ fn system_wide() {
         let folded = recorded.ok().folded();
         let own = folded.only(|s| s.pid == pid);
         check_burn(&own, &truth, threads);
-        folded.check_least("everybody else is there too", 0.1, |s| {
-            s.has("outsider_spin")
-        });
+        let others = folded.count(|s| s.has("outsider_spin"));
+        assert!(
+            others >= 100,
+            "{others} samples of another process that always runs\n{folded}"
+        );
     }
 }
 
