@@ -62,14 +62,12 @@ struct user_regs {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	__u64 ip, cs, flags, sp, ss;
 };
-#define REGS_IP(r) ((r)->ip)
 #define REGS_IN_KERNEL(r) (((r)->cs & 3) == 0)
 #elif defined(__TARGET_ARCH_arm64)
 struct user_regs {
 	__u64 regs[31];
 	__u64 sp, pc, pstate;
 };
-#define REGS_IP(r) ((r)->pc)
 #define REGS_IN_KERNEL(r) (((r)->pstate & 0xf) != 0)
 #else
 #error "this architecture is not supported yet"

@@ -80,12 +80,20 @@ static __always_inline int wanted(struct task_struct *task)
 	}
 }
 
-/* The idle task in one of the kernel's idle routines. Interrupt work done on an idle CPU is not idle. */
-static __always_inline int idle(__u64 ip)
+static __always_inline int in_idle_text(__u64 address)
+{
+	return address >= idle_text.start && address < idle_text.end;
+}
+
+/* The idle task in one of the kernel's idle routines, or in what they call to halt (a hypervisor's way of it lies
+ * elsewhere). Interrupt work done on an idle CPU has other callers, and is not idle. */
+static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 {
 	if (!idle_text.known)
 		return 0;
-	return idle_text.start == idle_text.end || (ip >= idle_text.start && ip < idle_text.end);
+	if (idle_text.start == idle_text.end)
+		return 1;
+	return (frames > 0 && in_idle_text(kernel_stack[0])) || (frames > 1 && in_idle_text(kernel_stack[1]));
 }
 
 SEC("perf_event")
@@ -97,15 +105,11 @@ int sample(struct bpf_perf_event_data *ctx)
 	__u32 in_kernel = REGS_IN_KERNEL(&ctx->regs);
 	struct task_struct *leader;
 	struct sample_head *head;
-	__u32 flags = 0;
+	__u32 flags = 0, kernel_frames = 0;
 	__u64 waiting, bytes = sizeof(*head);
 	long size;
 	void *ring;
 
-	if ((__u32)pid_tgid == 0 && config.skip_idle && idle(REGS_IP(&ctx->regs))) {
-		count(COUNT_IDLE);
-		return 0;
-	}
 	if (!wanted(task)) {
 		count(COUNT_FILTERED);
 		return 0;
@@ -144,9 +148,14 @@ int sample(struct bpf_perf_event_data *ctx)
 			/* The verifier cannot see the helper's own bound. */
 			if ((__u64)size > config.max_kernel * sizeof(__u64))
 				size = config.max_kernel * sizeof(__u64);
-			head->kernel_frames = size / sizeof(__u64);
+			kernel_frames = size / sizeof(__u64);
+			head->kernel_frames = kernel_frames;
 			bytes += size;
 		}
+	}
+	if ((__u32)pid_tgid == 0 && config.skip_idle && idle((void *)head + sizeof(*head), kernel_frames)) {
+		count(COUNT_IDLE);
+		return 0;
 	}
 	head->user_frames = 0;
 	if (!(flags & SAMPLE_KTHREAD)) {

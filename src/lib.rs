@@ -1,6 +1,45 @@
-#![doc = "wip"]
-pub mod capture;
+//! Linux sampling profiler: what `profiler record` writes on the machine that is looked at, and what
+//! `profiler report` makes of it on any machine, at any time.
+//!
+//! ```text
+//! record, on the production box                             report, anywhere, later
+//! ------------------------------                            -----------------------
+//! perf event (cycles | cpu-clock, per CPU or per task)      run.bprof (memory-mapped)
+//!   -> BPF program: filter, walk kernel+user stack            -> frames checked and decoded
+//!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
+//!   -> drain: intern stacks, build columns                    -> unique (file, offset) set, one batch per file
+//! kernel side-band (mmap2+build id, comm, fork, exit)         -> blazesym, file verified by build id
+//!   -> process records                                        -> Profile: interned stacks, weights, losses
+//! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
+//!   -> process records
+//! end of run: kernel symbols hit, vdso, perf maps, losses
+//!   -> self-contained zstd frames  ->  run.bprof
+//! ```
+//!
+//! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked
+//! in `report`: the same capture gives the same report on any machine that has the same files.
+//!
+//! The modules, in the order of the data:
+
 pub mod event;
+
 pub mod format;
+
+pub mod capture;
+
 #[cfg(feature = "record")]
 pub mod record;
+
+pub mod timeline;
+
+pub mod symbolize;
+
+pub mod profile;
+
+pub mod pipeline;
+
+pub mod report;
+
+pub mod cli;
+
+pub mod command;

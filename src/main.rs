@@ -1,1 +1,21 @@
-fn main() {}
+//! The program: parse, dispatch, exit code.
+
+use std::io::{Write, stderr};
+use std::process::ExitCode;
+
+use bprof::cli::{Cli, Command};
+use bprof::command;
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        #[cfg(feature = "record")]
+        Command::Record(args) => command::record::run(&args),
+        Command::Report(args) => command::report::run(&args),
+    };
+    result.unwrap_or_else(|err| {
+        // Standard error may be closed; there is nowhere left to say so.
+        let _ = writeln!(stderr(), "profiler: {err:#}");
+        ExitCode::FAILURE
+    })
+}

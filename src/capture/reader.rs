@@ -357,8 +357,10 @@ impl FrameReader {
         let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
         let (head, data) = split.ok_or(DamageKind::NoFrame)?;
         // An index may have led here: the frame must be the one it speaks of.
+        let prefix = skippable::prefix(head).map_err(DamageKind::Format)?;
         let head = Descriptor::decode(head.get(skippable::PREFIX..).unwrap_or_default());
-        if head.map_err(DamageKind::Format)? != entry.descriptor {
+        let head = head.map_err(DamageKind::Format)?;
+        if prefix != (skippable::MAGIC, descriptor::LEN as u32) || head != entry.descriptor {
             return Err(DamageKind::NoFrame);
         }
         if crc32c::crc32c(data) != entry.descriptor.data_crc {

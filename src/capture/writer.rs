@@ -554,9 +554,8 @@ impl<W: Write> CaptureWriter<W> {
         self.write_record(FrameKind::ElfInfo, info)
     }
 
-    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed, and how many
-    /// bytes went into it.
-    pub fn finish(mut self, end: &End) -> Result<(W, u64), WriteError> {
+    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed.
+    pub fn finish(mut self, end: &End) -> Result<W, WriteError> {
         self.write_record(FrameKind::End, end)?;
         if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
             let CaptureWriter { block, entries, .. } = &mut self;
@@ -571,7 +570,7 @@ impl<W: Write> CaptureWriter<W> {
         self.out
             .flush()
             .map_err(|source| WriteError::Io { offset, source })?;
-        Ok((self.out, self.bytes))
+        Ok(self.out)
     }
 
     fn write_record<T: serde::Serialize>(

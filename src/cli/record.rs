@@ -128,7 +128,9 @@ impl RecordArgs {
                 (Some(EventName::Cycles), _) => Some(Event::Cycles),
                 (None, _) => None,
             },
-            rate: self.period.map_or(Rate::Frequency(self.frequency), Rate::Period),
+            rate: self
+                .period
+                .map_or(Rate::Frequency(self.frequency), Rate::Period),
             duration: self.duration,
             target,
             inherit: !self.no_inherit,
@@ -155,7 +157,9 @@ fn pid(text: &str) -> Result<Pid, String> {
 
 /// `5`, `2.5s`, `500ms`, `1m`, `1h`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let unit_at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let scale = match unit {
         "ms" => 0.001,
@@ -164,7 +168,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("the unit must be ms, s, m or h".into()),
     };
-    let seconds = number.trim().parse::<f64>().map_err(|_| "must be a time such as 10 or 500ms")?;
+    let seconds = number
+        .trim()
+        .parse::<f64>()
+        .map_err(|_| "must be a time such as 10 or 500ms")?;
     match Duration::try_from_secs_f64(seconds * scale) {
         Ok(time) if time > Duration::ZERO => Ok(time),
         _ => Err("must be longer than nothing".into()),
@@ -179,7 +186,10 @@ fn ring_size(text: &str) -> Result<u32, String> {
         n if n.ends_with('m') => (&n[..n.len() - 1], 1 << 20),
         n => (n, 1),
     };
-    let number: u64 = number.trim().parse().map_err(|_| "must be a size such as 512K or 4M")?;
+    let number: u64 = number
+        .trim()
+        .parse()
+        .map_err(|_| "must be a size such as 512K or 4M")?;
     let bytes = number.saturating_mul(scale);
     if !((64 << 10)..=(64 << 20)).contains(&bytes) {
         return Err("must be from 64K to 64M".into());

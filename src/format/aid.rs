@@ -98,8 +98,7 @@ impl KernelSymbols {
     /// empty or overlaps the one before.
     pub fn normalize(&mut self) {
         self.symbols.retain(|s| s.start < s.end);
-        self.symbols
-            .sort_by(|a, b| (a.start, a.end).cmp(&(b.start, b.end)));
+        self.symbols.sort_by_key(|s| (s.start, s.end));
         let mut end = 0;
         self.symbols.retain(|s| {
             let fits = s.start >= end;

@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_steady_clock_costs_a_byte_a_sample() {
         let samples: Vec<_> = (0..100u64)
-            .map(|i| sample((i / 50) as u32, 1 << 40 | (i % 50) * 1_000_000))
+            .map(|i| sample((i / 50) as u32, (1 << 40) + (i % 50) * 1_000_000))
             .collect();
         let bytes = round_trip(&samples);
         assert!(bytes.len() < 100 + 40 + 100, "{} bytes", bytes.len());

@@ -117,9 +117,9 @@ impl SegmentFrame {
         before: &TableSizes,
         out: &mut Vec<u8>,
     ) -> Result<TableSizes, FormatError> {
-        let after = before
-            .after(self)
-            .map_err(|p| FormatError::new(PART, out.len(), p))?;
+        let error = |problem| FormatError::new(PART, out.len(), problem);
+        let after = before.after(self).map_err(error)?;
+        process::check(self, &after).map_err(error)?;
         let mut user_ends = ChainEnds::new(Vec::new(), before.user_nodes);
         let mut kernel_ends = ChainEnds::new(Vec::new(), before.kernel_nodes);
         section(out, kind::STRINGS, self.strings.is_empty(), |out| {

@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 64;
 
 impl Cgroups {
     /// Finds where cgroup v2 is mounted; without a mount no cgroup has a path.
-    pub fn new() -> Cgroups {
+    pub fn find() -> Cgroups {
         Cgroups {
             mount: mount_point(),
             paths: HashMap::new(),

@@ -95,7 +95,7 @@ impl Drain {
             self.lose(LossClass::Malformed, None, 1);
             return;
         };
-        if sample.sampled.tid.0 == 0 && idle_leaf(sample.kernel, idle_text) {
+        if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, idle_text) {
             self.lose(LossClass::Idle, Some(sample.cpu), 1);
             return;
         }
@@ -104,15 +104,14 @@ impl Drain {
             return;
         };
         let slot = self.slot(sample.sampled, sample.time);
-        if let Some(leaf) = sample.user.first() {
-            if self.fresh_leaves.len() < LEAVES_CHECKED
-                && self
-                    .seen_leaves
-                    .insert((sample.sampled.key.tgid.0, leaf >> 12), ())
-                    .is_none()
-            {
-                self.fresh_leaves.push((slot, *leaf));
-            }
+        if let Some(leaf) = sample.user.first()
+            && self.fresh_leaves.len() < LEAVES_CHECKED
+            && self
+                .seen_leaves
+                .insert((sample.sampled.key.tgid.0, leaf >> 12), ())
+                .is_none()
+        {
+            self.fresh_leaves.push((slot, *leaf));
         }
         self.waiting.push(Waiting {
             time: sample.time,
@@ -215,11 +214,12 @@ impl Drain {
             let Some(slot) = self.slots.get_mut(waiting.slot as usize) else {
                 continue;
             };
-            if let Some((pid, exec)) = self.command {
-                if slot.sampled.key.tgid == pid && exec.is_none_or(|exec| waiting.time < exec) {
-                    before_command += 1;
-                    continue;
-                }
+            if let Some((pid, exec)) = self.command
+                && slot.sampled.key.tgid == pid
+                && exec.is_none_or(|exec| waiting.time < exec)
+            {
+                before_command += 1;
+                continue;
             }
             let task = match slot.task {
                 Some(task) => task,
@@ -277,12 +277,14 @@ impl Drain {
     }
 }
 
-/// Whether a kernel stack has its leaf in the kernel's idle routines.
-fn idle_leaf(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
+/// Whether a kernel stack is that of a CPU that idles: the rule of the sampling program, for samples it passed on
+/// before it knew where the kernel idles.
+fn is_idle(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
     let within = |(start, end)| {
         kernel
-            .first()
-            .is_some_and(|leaf| (start..end).contains(leaf))
+            .iter()
+            .take(2)
+            .any(|frame| (start..end).contains(frame))
     };
     idle_text.is_some_and(within)
 }

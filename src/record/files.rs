@@ -104,12 +104,12 @@ fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
     let below = |root: &str, path: &[u8]| -> PathBuf {
         Path::new(root).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
     };
-    if suffixed && raw.inode.is_some() {
-        if let Some(file) =
+    if suffixed
+        && raw.inode.is_some()
+        && let Some(file) =
             open_regular(&below(&root, &raw.path)).filter(|f| is_inode(f, raw.inode))
-        {
-            return Some((file, Named::AsGiven));
-        }
+    {
+        return Some((file, Named::AsGiven));
     }
     let map_file = PathBuf::from(format!(
         "/proc/{process}/map_files/{:x}-{:x}",

@@ -112,12 +112,14 @@ impl Kallsyms {
         self.entries.push(entry);
     }
 
-    /// The symbols that cover `addresses`, sorted and each once.
+    /// The symbols that cover `addresses`, or the byte before each: a return address can be the first of the next
+    /// function. Sorted and each once.
     pub fn covering(&self, addresses: &[u64]) -> KernelSymbols {
-        let mut found: Vec<KernelSymbol> = addresses
+        let both = addresses
             .iter()
-            .filter_map(|address| self.symbol(*address))
-            .collect();
+            .flat_map(|address| [*address, address.wrapping_sub(1)]);
+        let mut found: Vec<KernelSymbol> =
+            both.filter_map(|address| self.symbol(address)).collect();
         found.sort_by_key(|s| s.start);
         found.dedup_by_key(|s| s.start);
         KernelSymbols {
@@ -128,7 +130,7 @@ impl Kallsyms {
 
     /// Whether a code symbol covers `address`.
     pub fn covers(&self, address: u64) -> bool {
-        self.symbol(address).is_some()
+        self.symbol(address).is_some() || self.symbol(address.wrapping_sub(1)).is_some()
     }
 
     fn symbol(&self, address: u64) -> Option<KernelSymbol> {
@@ -252,6 +254,10 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         let covering = table.covering(&[0xffff_ffff_8100_0104, 0xffff_ffff_8100_0108]);
         assert_eq!(covering.symbols.len(), 1);
         assert_eq!(covering.symbols[0].end, 0xffff_ffff_8100_0200);
+        // A call as the last instruction of `second` returns to the first byte of the next function.
+        let names: Vec<_> = table.covering(&[0xffff_ffff_8100_0200]).symbols;
+        let names: Vec<_> = names.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["second", "__cpuidle_text_start"]);
     }
 
     #[test]

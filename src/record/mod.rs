@@ -19,6 +19,7 @@ pub mod drain;
 pub mod files;
 pub mod host;
 pub mod kallsyms;
+pub mod kernel_names;
 pub mod launch;
 pub mod maps;
 pub mod options;
@@ -30,6 +31,7 @@ pub mod progress;
 pub mod sampler;
 pub mod session;
 pub mod sideband;
+pub mod signals;
 pub mod target;
 pub mod wire;
 

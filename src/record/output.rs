@@ -15,6 +15,8 @@ use crate::format::header::is_capture;
 pub struct Output {
     file: File,
     path: PathBuf,
+    /// Bytes written so far.
+    pub bytes: u64,
     /// Where the capture that was there before has gone.
     old: Option<PathBuf>,
 }
@@ -92,6 +94,7 @@ impl Output {
         Ok(Output {
             file,
             path: path.to_path_buf(),
+            bytes: 0,
             old,
         })
     }
@@ -108,7 +111,9 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

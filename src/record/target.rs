@@ -134,7 +134,7 @@ fn open_cgroup(path: &Path) -> Result<File> {
 fn is_cgroup2(dir: &Path) -> bool {
     /// `CGROUP2_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
     const CGROUP2: i64 = 0x6367_7270;
-    dir.is_dir() && rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type as i64 == CGROUP2)
+    dir.is_dir() && rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type == CGROUP2)
 }
 
 /// Every thread of `processes`, also those made while looking: listed until a pass finds nothing new.

@@ -301,3 +301,363 @@ fn everything_written_is_read() {
     );
     assert_eq!(aids.damage, []);
 }
+
+/// Where the index begins: after the end frame.
+fn index_offset(bytes: &[u8]) -> usize {
+    let reader = Reader::from_bytes(bytes.to_vec()).unwrap();
+    reader.frames().last().unwrap().end() as usize
+}
+
+#[test]
+fn zstd_itself_accepts_the_whole_file() {
+    let bytes = small_capture();
+    let mut content = Vec::new();
+    zstd::stream::copy_decode(&bytes[..], &mut content).unwrap();
+    let reader = Reader::from_bytes(bytes).unwrap();
+    let sizes = reader.frames().iter().map(|f| f.descriptor.uncompressed);
+    assert_eq!(content.len() as u64, sizes.sum::<u64>());
+}
+
+#[test]
+fn the_index_changes_nothing() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let expected = content(&whole);
+    let at = index_offset(&bytes);
+    let same = |bytes: Vec<u8>, case: &str| {
+        let reader = Reader::from_bytes(bytes).unwrap();
+        assert_eq!(reader.frames(), whole.frames(), "{case}");
+        assert_eq!(content(&reader).0, expected.0, "{case}");
+        assert_eq!(reader.end(), whole.end(), "{case}");
+        reader
+    };
+    let without = same(bytes[..at].to_vec(), "no index");
+    assert_eq!(
+        (without.index(), without.cut_bytes()),
+        (IndexState::Missing, 0)
+    );
+    assert_eq!(content(&without), expected);
+    for cut in at + 1..bytes.len() {
+        let reader = same(bytes[..cut].to_vec(), "cut index");
+        assert_eq!(reader.cut_bytes(), (cut - at) as u64);
+        assert_eq!(content(&reader).1, []);
+    }
+    for i in at..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[i] ^= 1 << bit;
+            let reader = same(flipped, "flipped index");
+            assert_ne!(reader.index(), IndexState::Used, "byte {i}");
+        }
+    }
+}
+
+#[test]
+fn frames_appended_after_the_index_are_found() {
+    let bytes = small_capture();
+    let at = index_offset(&bytes);
+    // What comes after an index is not in it: the file is walked, and the new frame has its number.
+    let mut appended = bytes.clone();
+    let mut other = CaptureWriter::create(Vec::new(), &header()).unwrap();
+    for _ in 0..9 {
+        other.vdso(&Vdso { image: vec![9] }).unwrap();
+    }
+    let other = Reader::from_bytes(other.finish(&end()).unwrap()).unwrap();
+    let ninth = &other.frames()[8];
+    let mut frame = Vec::new();
+    bprof::format::skippable::encode(&mut frame, |out| {
+        ninth.descriptor.encode(out);
+        Ok(())
+    })
+    .unwrap();
+    let mut zstd = bprof::format::frame::FrameCompressor::new(3).unwrap();
+    let mut data = Vec::new();
+    zstd.compress(&[1, 9], &mut data).unwrap();
+    appended.extend(frame);
+    appended.extend(data);
+    let reader = Reader::from_bytes(appended).unwrap();
+    assert_eq!(reader.index(), IndexState::Scanned);
+    assert_eq!(reader.frames().len(), 9);
+    assert_eq!((reader.damage(), reader.cut_bytes()), (&[][..], 0));
+    assert_eq!(reader.frames()[8].offset, bytes.len() as u64);
+    assert!(at < bytes.len());
+    assert_eq!(reader.aids().vdso.unwrap().image, [9]);
+}
+
+#[test]
+fn a_cut_anywhere_is_told_and_costs_only_what_is_cut() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let expected = content(&whole).0;
+    let starts: Vec<u64> = whole.frames().iter().map(|f| f.offset).collect();
+    let first = starts[0] as usize;
+    for cut in 0..index_offset(&bytes) {
+        let Ok(reader) = Reader::from_bytes(bytes[..cut].to_vec()) else {
+            assert!(cut < first, "cut at {cut}");
+            continue;
+        };
+        assert!(cut >= first, "cut at {cut}");
+        let kept = whole
+            .frames()
+            .iter()
+            .filter(|f| f.end() <= cut as u64)
+            .count();
+        assert_eq!(reader.frames(), &whole.frames()[..kept], "cut at {cut}");
+        let (samples, damage) = content(&reader);
+        assert_eq!(damage, [], "cut at {cut}");
+        assert_eq!(samples, expected[..samples.len()], "cut at {cut}");
+        assert_eq!(samples.len(), 3 * kept.min(3));
+        let rest = cut as u64 - reader.frames().last().map_or(starts[0], |f| f.end());
+        assert_eq!(reader.cut_bytes(), rest, "cut at {cut}");
+        assert_eq!(reader.end(), None);
+    }
+}
+
+#[test]
+fn any_flipped_bit_is_told_and_changes_no_sample() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let expected = content(&whole).0;
+    let at = index_offset(&bytes);
+    for with_index in [true, false] {
+        let bytes = if with_index { &bytes[..] } else { &bytes[..at] };
+        for i in 0..at {
+            for bit in 0..8 {
+                let mut flipped = bytes.to_vec();
+                flipped[i] ^= 1 << bit;
+                let Ok(reader) = Reader::from_bytes(flipped) else {
+                    assert!((i as u64) < whole.frames()[0].offset, "byte {i} bit {bit}");
+                    continue;
+                };
+                let (samples, damage) = content(&reader);
+                let told = !damage.is_empty()
+                    || !reader.aids().damage.is_empty()
+                    || reader.cut_bytes() > 0;
+                assert!(told, "byte {i} bit {bit} index {with_index}: nothing told");
+                assert!(samples.len() <= expected.len());
+                assert!(
+                    samples.iter().all(|s| expected.contains(s)),
+                    "byte {i} bit {bit}: a sample changed"
+                );
+                // A damaged frame spoils no other segment: at least one of the two is whole.
+                assert!(
+                    samples.len() >= 3,
+                    "byte {i} bit {bit}: {} samples",
+                    samples.len()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_frame_spoils_the_rest_of_its_segment_only() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let first = &whole.frames()[0];
+    let mut gone = bytes[..first.offset as usize].to_vec();
+    gone.extend(&bytes[first.end() as usize..]);
+    let reader = Reader::from_bytes(gone).unwrap();
+    assert_ne!(reader.index(), IndexState::Used);
+    let (samples, damage) = content(&reader);
+    assert_eq!(samples.len(), 3);
+    let words: Vec<_> = damage.iter().map(|d| d.kind.to_string()).collect();
+    assert_eq!(
+        words,
+        [
+            "frames 0 to 0 are missing",
+            "frame 1 of segment 1 follows, frame 0 is missing",
+        ]
+    );
+    assert_eq!((damage[1].frames, damage[1].samples), (1, 3));
+}
+
+#[test]
+fn a_second_capture_and_zeros_at_the_end_are_told_apart() {
+    let bytes = small_capture();
+    let expected = content(&Reader::from_bytes(bytes.clone()).unwrap()).0;
+    let two = Reader::from_bytes([&bytes[..], &bytes[..]].concat()).unwrap();
+    let (samples, damage) = content(&two);
+    assert_eq!(samples, expected);
+    assert!(
+        damage[0]
+            .kind
+            .to_string()
+            .contains("another capture begins here")
+    );
+    let zeros = Reader::from_bytes([&bytes[..], &[0; 5000]].concat()).unwrap();
+    assert_eq!((zeros.damage(), zeros.cut_bytes()), (&[][..], 5000));
+    assert_eq!(content(&zeros).0, expected);
+    let noise = Reader::from_bytes([&bytes[..], &[7; 5000]].concat()).unwrap();
+    assert_eq!(noise.damage()[0].offset, bytes.len() as u64);
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_a_reason() {
+    let message = |bytes: &[u8]| match Reader::from_bytes(bytes.to_vec()) {
+        Ok(_) => "readable".to_owned(),
+        Err(err) => err.to_string(),
+    };
+    for no_capture in [&b""[..], b"x", b"PERFILE2 and so on and so on", &[0; 4096]] {
+        assert!(
+            message(no_capture).contains("not a capture of profiler"),
+            "{no_capture:?}"
+        );
+    }
+    let bytes = small_capture();
+    assert!(message(&bytes[..40]).contains("ends inside its header, after 40 bytes"));
+    let patched = |at: usize, value: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        // The header's checksum is right again: only what was patched is wrong.
+        let end = 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+        let crc = crc32c::crc32c(&bytes[8..end - 4]);
+        bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+        message(&bytes)
+    };
+    assert!(patched(16, 2).contains("version 2, this program reads version 1"));
+    assert_eq!(patched(18, 9), "readable");
+    assert!(patched(24, 4).contains("features 0x4"));
+    assert_eq!(patched(32, 4), "readable");
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.bprof");
+    std::fs::write(&path, small_capture()).unwrap();
+    assert_eq!(Reader::open(&path).unwrap().samples(), 9);
+    let message = |path: &std::path::Path| Reader::open(path).unwrap_err().to_string();
+    assert!(message(dir.path()).contains("is a directory, not a regular file"));
+    assert!(message("/dev/zero".as_ref()).contains("is a device"));
+    assert_eq!(message(&dir.path().join("none")), "cannot open the capture");
+    let fifo = dir.path().join("fifo");
+    let made = std::process::Command::new("mkfifo")
+        .arg(&fifo)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    assert!(message(&fifo).contains("is a FIFO"));
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.bprof");
+    std::fs::write(&path, small_capture()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let second = reader.frames()[1].offset;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(second)
+        .unwrap();
+    let (samples, damage) = content(&reader);
+    assert_eq!(samples.len(), 3);
+    assert!(damage[0].to_string().contains("became shorter"));
+    assert_eq!((damage[0].samples, damage[1].samples), (3, 3));
+}
+
+/// Takes `room` bytes, then no more: a full disk.
+struct FullDisk {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl std::io::Write for FullDisk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = bytes.len().min(self.room - self.bytes.len());
+        if len == 0 {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_a_capture_that_is_cut() {
+    let mut writer = CaptureWriter::create(
+        FullDisk {
+            bytes: Vec::new(),
+            room: 900,
+        },
+        &header(),
+    )
+    .unwrap();
+    let mut flush = |time| {
+        writer.loss(LossClass::RingFull, None, time);
+        let result = writer.flush();
+        (
+            result.map_err(|e| e.to_string()),
+            writer.get_ref().bytes.clone(),
+        )
+    };
+    let failed = (1..100)
+        .map(&mut flush)
+        .find(|(result, _)| result.is_err())
+        .unwrap();
+    assert!(
+        failed
+            .0
+            .unwrap_err()
+            .starts_with("cannot write the capture (at byte ")
+    );
+    assert_eq!(failed.1.len(), 900);
+    let (again, bytes) = flush(1);
+    assert!(
+        again
+            .unwrap_err()
+            .starts_with("writing the capture failed before")
+    );
+    assert_eq!(bytes.len(), 900);
+    let reader = Reader::from_bytes(bytes).unwrap();
+    assert!(reader.cut_bytes() > 0 && reader.lost_samples() > 0);
+    assert_eq!(reader.damage(), []);
+}
+
+#[test]
+fn odd_stacks_survive_and_deep_ones_keep_their_leaf_end() {
+    let mut writer = CaptureWriter::create(Vec::new(), &header()).unwrap();
+    let comm = writer.string(b"").unwrap();
+    let process = writer
+        .add_process(key(), Pid(0), true, Origin::Sample, None)
+        .unwrap();
+    let task = writer
+        .task(Task {
+            process,
+            tid: Pid(0),
+            exec_id: 0,
+            comm,
+        })
+        .unwrap();
+    let deep: Vec<u64> = (0..5000).collect();
+    let stacks = [&[][..], &[0], &[u64::MAX, 0, u64::MAX], &[0, 0, 0], &deep];
+    for (i, user) in stacks.iter().enumerate() {
+        let time = Timestamp(u64::MAX - 4 + i as u64);
+        let sample = SampleInput {
+            time,
+            cpu: u32::MAX,
+            task,
+            user,
+            kernel: &[],
+            weight: u64::MAX,
+            flags: 0,
+            event: 0,
+        };
+        writer.sample(&sample).unwrap();
+    }
+    let reader = Reader::from_bytes(writer.finish(&end()).unwrap()).unwrap();
+    let (samples, damage) = content(&reader);
+    assert_eq!(damage, []);
+    let read: Vec<_> = samples.iter().map(|(_, user, _)| user.clone()).collect();
+    assert_eq!(read[..4], stacks[..4]);
+    assert_eq!(read[4], deep[..4096]);
+    assert_eq!(samples[4].0.flags, sample_flags::USER_TRUNCATED);
+    assert_eq!(reader.frames()[0].descriptor.truncated, 1);
+}

@@ -1,3 +1,6 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod format;
+mod property;
+mod report;
+mod spec;

@@ -3,137 +3,28 @@
 //! A process is told apart by its number and start time. What is known of it goes into the capture when it is
 //! first sampled in a segment, and from then on as it happens; processes without samples never do.
 
-use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::rc::Rc;
+mod model;
+mod reread;
+mod write;
 
-use super::address_space::{AddressSpace, Mapping};
+use std::collections::{HashMap, VecDeque};
+
+pub use self::model::{FirstSample, Sampled};
+use self::model::{Image, Process, Start};
+use self::write::{place_in, write};
+use super::address_space::Mapping;
 use super::cgroups::Cgroups;
 use super::files::Files;
-use super::maps::{RawMapping, read_executable};
+use super::maps::RawMapping;
 use super::output::Output;
 use super::procfs;
 use super::sideband::{SideEvent, SideKind};
 use crate::capture::writer::{CaptureWriter, TablesFull};
-use crate::event::{LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
-use crate::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, StringId};
+use crate::event::{LossClass, Origin, Pid, ProcessKey, Timestamp};
+use crate::format::process::{ProcessId, ProcessRecord};
 
 /// What captures are written with here.
 pub type Writer = CaptureWriter<Output>;
-
-/// What a sample says of its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sampled {
-    /// Who.
-    pub key: ProcessKey,
-    /// The thread.
-    pub tid: Pid,
-    /// The thread's name.
-    pub comm: [u8; 16],
-    /// `task->self_exec_id`.
-    pub exec_id: u32,
-    /// Number of its cgroup.
-    pub cgroup_id: u64,
-    /// A kernel thread or the idle task.
-    pub kernel: bool,
-    /// Taken inside `execve`, where `exec_id` may still be the old one.
-    pub in_exec: bool,
-}
-
-impl Sampled {
-    /// The thread's name without padding.
-    pub fn comm(&self) -> &[u8] {
-        let len = self
-            .comm
-            .iter()
-            .position(|b| *b == 0)
-            .unwrap_or(self.comm.len());
-        self.comm.get(..len).unwrap_or_default()
-    }
-}
-
-/// The earliest sample of a task in a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct FirstSample {
-    /// What it says of its process.
-    pub sampled: Sampled,
-    /// When it was taken.
-    pub first: Timestamp,
-    /// Not earlier than anything told so far.
-    pub now: Timestamp,
-}
-
-/// When a process started, as well as that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
-    /// Exactly, from a sample.
-    At(Timestamp),
-    /// In this clock tick, from `/proc/PID/stat`.
-    Tick(u64),
-    /// Just before this, the time of its fork event.
-    Before(Timestamp),
-}
-
-/// One image of a process.
-#[derive(Debug, Clone)]
-struct Image {
-    since: Timestamp,
-    number: u32,
-    origin: Origin,
-    /// Name when the image began, then later ones.
-    comm: Vec<u8>,
-    renamed: Vec<(Timestamp, Vec<u8>)>,
-    space: AddressSpace,
-    exec_id: Option<u32>,
-    unreadable: Option<String>,
-}
-
-impl Image {
-    fn new(since: Timestamp, number: u32, origin: Origin, comm: Vec<u8>) -> Image {
-        Image {
-            since,
-            number,
-            origin,
-            comm,
-            renamed: Vec::new(),
-            space: AddressSpace::default(),
-            exec_id: None,
-            unreadable: None,
-        }
-    }
-
-    fn current_comm(&self) -> &[u8] {
-        self.renamed.last().map_or(&self.comm, |(_, comm)| comm)
-    }
-}
-
-#[derive(Debug)]
-struct Process {
-    start: Start,
-    parent: Pid,
-    kernel: bool,
-    origin: Origin,
-    threads: u32,
-    ended: Option<Timestamp>,
-    /// The last batch with anything about it.
-    touched: u64,
-    /// Never empty; the last is the current one.
-    images: Vec<Image>,
-    /// Side-band records were lost since its mappings were known to be right.
-    stale: bool,
-    /// Has had samples.
-    sampled: bool,
-    /// Where the open segment has it, and the cgroup it has it in.
-    written: Option<(ProcessId, u64)>,
-    /// When `/proc` was last read because of an address nothing covers.
-    looked_again: Option<Timestamp>,
-}
-
-impl Process {
-    fn current(&mut self) -> Option<&mut Image> {
-        self.images.last_mut()
-    }
-}
 
 /// Which processes are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,8 +54,6 @@ pub struct Processes {
     pub vdso_sampled: bool,
 }
 
-/// A process that runs in code nothing is known to map is looked at again, but not more often than this (ns).
-const LOOK_AGAIN: u64 = 5_000_000_000;
 /// Every so many batches, processes whose end was missed are looked for.
 const SWEEP: u64 = 256;
 
@@ -176,7 +65,7 @@ impl Processes {
             tick_ns: 1_000_000_000 / u64::from(clock_ticks.max(1)),
             by_pid: HashMap::new(),
             files: Files::default(),
-            cgroups: Cgroups::new(),
+            cgroups: Cgroups::find(),
             touched: VecDeque::new(),
             batch: 0,
             read_at: HashMap::new(),
@@ -241,13 +130,6 @@ impl Processes {
             .iter()
             .find(|i| i.number > 0 && i.origin == Origin::Event)
             .map(|i| i.since)
-    }
-
-    fn read_space(&mut self, process: Pid) -> io::Result<AddressSpace> {
-        let raw = read_executable(process)?;
-        let mappings: Vec<Mapping> = raw.iter().map(|raw| self.mapping(process, raw)).collect();
-        let main = main_files(process, &mappings);
-        Ok(AddressSpace::read(mappings, main))
     }
 
     fn mapping(&mut self, process: Pid, raw: &RawMapping) -> Mapping {
@@ -533,146 +415,8 @@ impl Processes {
         at
     }
 
-    /// Reads mappings again where what is known cannot be trusted: records were lost, or an exec was missed.
-    fn refresh(
-        &mut self,
-        at: usize,
-        sample: &FirstSample,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
-        let FirstSample {
-            sampled,
-            first,
-            now,
-        } = sample;
-        let pid = sampled.key.tgid;
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        if process.kernel || sampled.kernel {
-            return Ok(());
-        }
-        let missed_exec = !sampled.in_exec
-            && image_at(&mut process.images, *first)
-                .is_some_and(|i| *i.exec_id.get_or_insert(sampled.exec_id) != sampled.exec_id)
-            && process.images.last().is_some_and(|i| i.since <= *first);
-        if !process.stale && !missed_exec {
-            return Ok(());
-        }
-        process.stale = false;
-        let ended = process.ended.is_some();
-        let read = if ended {
-            Err("the process ended".into())
-        } else {
-            self.read_if_same(sampled.key)
-        };
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        // Records of a process are in time order, and what was told up to now is written already.
-        let since = if process.written.is_some() {
-            *now
-        } else {
-            *first
-        };
-        if missed_exec {
-            let number = process.images.last().map_or(0, |i| i.number + 1);
-            let mut image = Image::new(since, number, Origin::Sample, sampled.comm().to_vec());
-            image.exec_id = Some(sampled.exec_id);
-            process.images.push(image);
-        }
-        let written = process.written;
-        let Some(image) = process.images.last_mut() else {
-            return Ok(());
-        };
-        match read {
-            Ok(space) => image.space = space,
-            Err(reason) => {
-                writer.loss(LossClass::MapsUnreadable, None, 1);
-                image.unreadable = Some(reason);
-            }
-        }
-        if let Some((id, _)) = written {
-            if missed_exec {
-                write_image_head(id, image, writer)?;
-            }
-            write_space(id, image, since, since, writer)?;
-        }
-        Ok(())
-    }
-
     fn get(&mut self, pid: Pid, at: usize) -> Option<&mut Process> {
         self.by_pid.get_mut(&pid)?.get_mut(at)
-    }
-
-    /// Mappings of the process `key` from `/proc`, if that number still is that process.
-    fn read_if_same(&mut self, key: ProcessKey) -> Result<AddressSpace, String> {
-        let same = |tick_ns: u64| {
-            procfs::read_stat(key.tgid).is_ok_and(|s| s.start_ticks == key.start_time.0 / tick_ns)
-        };
-        if !same(self.tick_ns) {
-            return Err("process ended".into());
-        }
-        let space = self.read_space(key.tgid).map_err(|err| err.to_string())?;
-        // Still the same after reading, or the mappings are somebody else's.
-        if same(self.tick_ns) {
-            Ok(space)
-        } else {
-            Err("process ended".into())
-        }
-    }
-
-    /// A sample of `sampled` had its user leaf at `address`: if nothing covers it, the process is read again.
-    pub fn check_covered(
-        &mut self,
-        sampled: &Sampled,
-        address: u64,
-        now: Timestamp,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
-        if sampled.kernel || address >= USER_TOP {
-            return Ok(());
-        }
-        let Some(at) = self.find(sampled.key) else {
-            return Ok(());
-        };
-        let pid = sampled.key.tgid;
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        let recently = process
-            .looked_again
-            .is_some_and(|then| now.since(then) < LOOK_AGAIN);
-        let ended = process.ended.is_some();
-        let covering = process
-            .images
-            .last()
-            .map(|image| image.space.covering(address));
-        if covering == Some(Some(MappedKind::Vdso)) {
-            self.vdso_sampled = true;
-        }
-        if covering != Some(None) || recently || ended || sampled.in_exec {
-            return Ok(());
-        }
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        process.looked_again = Some(now);
-        let Ok(space) = self.read_if_same(sampled.key) else {
-            return Ok(());
-        };
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        let written = process.written;
-        if let Some(image) = process.images.last_mut() {
-            image.space = space;
-            image.unreadable = None;
-            if let Some((id, _)) = written {
-                write_space(id, image, now, now, writer)?;
-            }
-        }
-        Ok(())
     }
 
     /// The open segment was closed: nobody is written in the next one yet.
@@ -730,166 +474,4 @@ impl Processes {
         }
         gone.into_iter().for_each(|pid| self.touch(pid));
     }
-}
-
-/// Above every user address of every architecture with 64-bit (57-bit paging included).
-const USER_TOP: u64 = 1 << 56;
-
-/// The image that ran at `time`.
-fn image_at(images: &mut [Image], time: Timestamp) -> Option<&mut Image> {
-    let at = images.iter().rposition(|i| i.since <= time).unwrap_or(0);
-    images.get_mut(at)
-}
-
-/// The executable of a process that already runs and, when that is a dynamic loader started by hand, the program
-/// it loaded, which only its arguments tell. Arguments are looked at and not kept.
-fn main_files(process: Pid, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
-    use std::os::unix::ffi::OsStrExt;
-
-    let named = |path: &[u8]| {
-        let mapped = mappings.iter().find(|m| m.file.path == path)?;
-        Some(mapped.file.clone())
-    };
-    let Ok(exe) = std::fs::read_link(format!("/proc/{process}/exe")) else {
-        return Vec::new();
-    };
-    let bytes = exe.as_os_str().as_bytes();
-    let bare = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
-    let mut main: Vec<_> = named(bare).into_iter().collect();
-    let name = bare.rsplit(|b| *b == b'/').next().unwrap_or(bare);
-    if name.starts_with(b"ld") && !main.is_empty() {
-        let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let program = arguments.split(|b| *b == 0).skip(1).find_map(|argument| {
-            let name = argument
-                .rsplit(|b| *b == b'/')
-                .next()
-                .filter(|n| !n.is_empty())?;
-            mappings.iter().find(|m| {
-                m.file.path.rsplit(|b| *b == b'/').next() == Some(name)
-                    && main.iter().all(|known| *known != m.file)
-            })
-        });
-        main.extend(program.map(|m| m.file.clone()));
-    }
-    main
-}
-
-fn place_in(writer: &mut Writer, mapping: &Mapping) -> Result<PlacedMapping, TablesFull> {
-    let file = writer.file(&mapping.file)?;
-    let template = MappingTemplate {
-        file,
-        file_offset: mapping.file_offset,
-        len: mapping.end - mapping.start,
-        prot: mapping.prot,
-    };
-    Ok(PlacedMapping {
-        start: mapping.start,
-        mapping: writer.mapping(&template)?,
-    })
-}
-
-/// Writes all that is known of `process` into the open segment.
-fn write(
-    process: &Process,
-    sample: &FirstSample,
-    cgroup: Option<StringId>,
-    writer: &mut Writer,
-) -> Result<ProcessId, TablesFull> {
-    let key = sample.sampled.key;
-    let id = writer.add_process(key, process.parent, process.kernel, process.origin, cgroup)?;
-    // An image that ended before the first sample names nothing.
-    let from = process
-        .images
-        .iter()
-        .rposition(|i| i.since <= sample.first)
-        .unwrap_or(0);
-    for image in process.images.iter().skip(from) {
-        write_image_head(id, image, writer)?;
-        write_space(
-            id,
-            image,
-            image.since,
-            sample.first.max(image.since),
-            writer,
-        )?;
-        if let Some(reason) = &image.unreadable {
-            let reason = writer.string(reason.as_bytes())?;
-            writer.process(ProcessRecord::Unreadable {
-                process: id,
-                time: image.since,
-                reason,
-            })?;
-        }
-    }
-    if let Some(time) = process.ended.filter(|t| *t != Timestamp::MAX) {
-        writer.process(ProcessRecord::Exit { process: id, time })?;
-    }
-    Ok(id)
-}
-
-fn write_image_head(id: ProcessId, image: &Image, writer: &mut Writer) -> Result<(), TablesFull> {
-    let comm = writer.string(&image.comm)?;
-    writer.process(ProcessRecord::Image {
-        process: id,
-        time: image.since,
-        exec_number: image.number,
-        comm,
-        origin: image.origin,
-    })
-}
-
-/// Writes mappings and names of an image: what was there at `first`, before which no sample needs them, as one
-/// list from `since` on; what came later, one by one.
-fn write_space(
-    id: ProcessId,
-    image: &Image,
-    since: Timestamp,
-    first: Timestamp,
-    writer: &mut Writer,
-) -> Result<(), TablesFull> {
-    let (now, later) = image.space.until(first);
-    let mut records = Vec::new();
-    if !now.is_empty() {
-        let now = image.space.main_first(now);
-        let mappings = now
-            .iter()
-            .map(|m| place_in(writer, m))
-            .collect::<Result<_, _>>()?;
-        let (space, origin) = (writer.space(mappings)?, image.origin);
-        records.push((
-            since,
-            ProcessRecord::Space {
-                process: id,
-                time: since,
-                space,
-                origin,
-            },
-        ));
-    }
-    for (time, mapping) in later {
-        let placed = place_in(writer, mapping)?;
-        records.push((
-            *time,
-            ProcessRecord::Map {
-                process: id,
-                time: *time,
-                placed,
-            },
-        ));
-    }
-    for (time, comm) in &image.renamed {
-        let comm = writer.string(comm)?;
-        records.push((
-            *time,
-            ProcessRecord::Comm {
-                process: id,
-                time: *time,
-                comm,
-            },
-        ));
-    }
-    records.sort_by_key(|(time, _)| *time);
-    records
-        .into_iter()
-        .try_for_each(|(_, record)| writer.process(record))
 }

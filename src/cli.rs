@@ -1,0 +1,117 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+#[cfg(feature = "record")]
+pub mod record;
+
+/// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
+#[derive(Debug, Parser)]
+#[command(name = "profiler", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Sample processes, or the whole machine, into a capture
+    #[cfg(feature = "record")]
+    Record(record::RecordArgs),
+    /// Name what a capture has sampled and show where the time went
+    Report(ReportArgs),
+}
+
+/// Arguments of `profiler report`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = REPORT_HELP)]
+pub struct ReportArgs {
+    /// Which view; the default is --top 20
+    #[command(flatten)]
+    pub view: ViewArgs,
+
+    /// Look recorded paths up below DIR (a copy of the recorded machine's files)
+    #[arg(long, value_name = "DIR")]
+    pub symfs: Option<PathBuf>,
+
+    /// Write the report to OUT instead of standard output (`-`)
+    #[arg(short, long, value_name = "OUT", conflicts_with = "flamegraph")]
+    pub output: Option<PathBuf>,
+
+    /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
+    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    pub min_named: Option<f64>,
+
+    /// The capture, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// The views of which one is shown.
+#[derive(Debug, Clone, Default, Args)]
+#[group(multiple = false)]
+pub struct ViewArgs {
+    /// Every sample in time order, with addresses, source lines and inlined functions
+    #[arg(long)]
+    pub standard: bool,
+
+    /// One line per stack, `comm-pid;main;...;leaf COUNT`, for flame graph tools
+    #[arg(long)]
+    pub folded: bool,
+
+    /// The N functions with most samples of their own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: Option<u32>,
+
+    /// Draw a flame graph into OUT, an SVG (`-` for standard output)
+    #[arg(long, value_name = "OUT")]
+    pub flamegraph: Option<PathBuf>,
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err("must be a number from 0 to 100".to_owned()),
+    }
+}
+
+const REPORT_HELP: &str = "\
+Examples:
+  profiler report run.bprof                          functions by their samples
+  profiler report --folded run.bprof | inferno-flamegraph >run.svg
+  profiler report --flamegraph run.svg run.bprof     the same in one step
+  profiler report --standard run.bprof | less        every sample
+  profiler report --symfs /mnt/box --top 50 run.bprof
+  ssh box cat run.bprof | profiler report -
+
+A name is given only by the file that was mapped: a file is believed when its build ID is the recorded
+one or, where none was recorded, when size and modification time are. What cannot be named is shown as
+[file+offset], and why is counted. Nothing of the machine that reports is used for names of another's
+kernel. Each report opens with how complete it is (with --folded, on standard error).
+
+Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture
+is damaged and the report partial, or it failed, 2 wrong usage.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn percentages_are_checked() {
+        assert_eq!(percentage("99.5%"), Ok(99.5));
+        for text in ["", "x", "-1", "101", "NaN"] {
+            assert!(percentage(text).is_err(), "{text}");
+        }
+    }
+}

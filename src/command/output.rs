@@ -1,0 +1,202 @@
+//! Where a report goes: standard output, or a file that is there whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, StdoutLock, Write, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// Bytes collected before they are written.
+const BUFFER: usize = 1 << 16;
+
+/// A place to write to. Opened before work starts, so that a bad path costs no waiting.
+pub struct Output {
+    sink: BufWriter<Sink>,
+}
+
+enum Sink {
+    Stdout(StdoutLock<'static>),
+    /// A terminal, pipe or device that was named.
+    Direct(File),
+    File(Replacement),
+}
+
+/// A file written beside the one it is to replace.
+struct Replacement {
+    file: File,
+    temporary: PathBuf,
+    target: PathBuf,
+    kept: bool,
+}
+
+impl Output {
+    /// Standard output for `None` and `-`, else the file at `path`. `input` must not be that file.
+    pub fn open(path: Option<&Path>, input: &Path) -> anyhow::Result<Output> {
+        let sink = match path {
+            None => Sink::Stdout(stdout().lock()),
+            Some(path) if path == Path::new("-") => Sink::Stdout(stdout().lock()),
+            Some(path) => open_path(path, input)?,
+        };
+        Ok(Output {
+            sink: BufWriter::with_capacity(BUFFER, sink),
+        })
+    }
+
+    /// Writes what is left and puts the file in place.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.sink.flush()?;
+        match self.sink.get_mut() {
+            Sink::Stdout(out) => out.flush(),
+            Sink::Direct(file) => file.flush(),
+            Sink::File(replacement) => replacement.keep(),
+        }
+    }
+}
+
+fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
+    let shown = path.display();
+    let existing = match fs::metadata(path) {
+        Ok(meta) => Some(meta),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => None,
+        Err(err) => return Err(err).with_context(|| format!("cannot write to {shown}")),
+    };
+    let target = match &existing {
+        Some(meta) if meta.is_dir() => bail!("cannot write to {shown}: it is a directory"),
+        Some(meta) if !meta.is_file() => {
+            let file = OpenOptions::new().write(true).open(path);
+            return Ok(Sink::Direct(
+                file.with_context(|| format!("cannot write to {shown}"))?,
+            ));
+        }
+        // A symbolic link stays one; what it leads to is replaced.
+        Some(meta) => {
+            if fs::metadata(input).is_ok_and(|m| same_file(&m, meta)) {
+                bail!("cannot write to {shown}: it is the capture itself; give another name to -o");
+            }
+            // Replacing needs only the directory's permission, but a read-only file is not ours to replace.
+            OpenOptions::new()
+                .write(true)
+                .open(path)
+                .with_context(|| format!("cannot write to {shown}"))?;
+            fs::canonicalize(path).with_context(|| format!("cannot write to {shown}"))?
+        }
+        None => path.to_path_buf(),
+    };
+    let mut name = OsString::from(".");
+    name.push(
+        target
+            .file_name()
+            .with_context(|| format!("cannot write to {shown}: no file name"))?,
+    );
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = target.with_file_name(name);
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&temporary);
+    let file = file.with_context(|| format!("cannot write to {shown}: no new file beside it"))?;
+    if let Some(meta) = existing {
+        // As the file was; where that is refused the new file's own mode will do.
+        let _ = file.set_permissions(meta.permissions());
+    }
+    Ok(Sink::File(Replacement {
+        file,
+        temporary,
+        target,
+        kept: false,
+    }))
+}
+
+fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Stdout(out) => out.write(bytes),
+            Sink::Direct(file) => file.write(bytes),
+            Sink::File(replacement) => replacement.file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::Stdout(out) => out.flush(),
+            Sink::Direct(file) => file.flush(),
+            Sink::File(replacement) => replacement.file.flush(),
+        }
+    }
+}
+
+impl Replacement {
+    fn keep(&mut self) -> io::Result<()> {
+        fs::rename(&self.temporary, &self.target)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What could not be finished is not left lying about.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+        let mut out = Output::open(Some(path), Path::new("none"))?;
+        out.write_all(text.as_bytes())?;
+        Ok(out.finish()?)
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        fs::write(&path, "old").unwrap();
+        let mut out = Output::open(Some(&path), Path::new("none")).unwrap();
+        out.write_all(b"half").unwrap();
+        drop(out);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        write(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("out", &link).unwrap();
+        write(&link, "newer").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to_and_the_capture_never() {
+        write(Path::new("/dev/null"), "x").unwrap();
+        assert!(write(Path::new("/dev/full"), "x").is_err());
+        let dir = tempfile::tempdir().unwrap();
+        assert!(write(dir.path(), "x").is_err());
+        let capture = dir.path().join("run.bprof");
+        fs::write(&capture, "capture").unwrap();
+        let err = Output::open(Some(&capture), &capture).err().unwrap();
+        assert!(err.to_string().contains("the capture itself"), "{err}");
+        assert_eq!(fs::read_to_string(&capture).unwrap(), "capture");
+    }
+}

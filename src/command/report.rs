@@ -1,0 +1,175 @@
+//! `profiler report`.
+
+use std::io::{self, IsTerminal, Read, Write, stderr, stdin, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::capture::Reader;
+use crate::cli::{ReportArgs, ViewArgs};
+use crate::pipeline::{self, Progress, Sink};
+use crate::profile::{About, Names, Naming, Profile, SampleView};
+use crate::report::{flamegraph, folded, standard, top, verdict};
+use crate::symbolize::Options;
+
+use super::output::Output;
+
+/// Rows of the default view.
+const TOP: usize = 20;
+
+/// Makes the report. The exit code is 1 when the capture is damaged.
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = &args.symfs
+        && !dir.is_dir()
+    {
+        bail!("--symfs {}: no such directory", dir.display());
+    }
+    let reader = open(&args.file)?;
+    let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
+    let to_stdout = target.is_none_or(|path| path == Path::new("-"));
+    let output = Output::open(target, &args.file)?;
+    match report(args, &reader, output, to_stdout) {
+        Ok(done) => finish(args, &done),
+        // Whoever read us has seen enough.
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(err) => Err(err).with_context(|| match target {
+            Some(path) if !to_stdout => format!("cannot write to {}", path.display()),
+            _ => "cannot write to standard output".to_owned(),
+        }),
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<Reader> {
+    if path == Path::new("-") {
+        if stdin().is_terminal() {
+            bail!("standard input is a terminal; pipe a capture into it");
+        }
+        let mut bytes = Vec::new();
+        stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .context("cannot read standard input")?;
+        return Reader::from_bytes(bytes).context("standard input");
+    }
+    Reader::open(path).with_context(|| path.display().to_string())
+}
+
+/// What the exit code depends on.
+struct Done {
+    about: About,
+    naming: Naming,
+}
+
+fn report(
+    args: &ReportArgs,
+    reader: &Reader,
+    mut output: Output,
+    to_stdout: bool,
+) -> io::Result<Done> {
+    let options = Options {
+        symfs: args.symfs.clone(),
+    };
+    let mut warn = |message: &str| tell(message);
+    if args.view.standard {
+        let mut sink = Printer { output };
+        let summary = pipeline::stream(reader, options, &mut sink, &mut warn)?;
+        output = sink.output;
+        standard::closing(
+            &summary.about,
+            &summary.late_damage,
+            &summary.naming,
+            &mut output,
+        )?;
+        output.finish()?;
+        return Ok(Done {
+            about: summary.about,
+            naming: summary.naming,
+        });
+    }
+    let mut progress = Progress::new(reader.frames().len());
+    let profile = pipeline::profile(reader, options, &mut progress, &mut warn);
+    print(&args.view, &profile, &mut output, to_stdout)?;
+    output.finish()?;
+    Ok(Done {
+        about: profile.about,
+        naming: profile.naming,
+    })
+}
+
+fn print(
+    view: &ViewArgs,
+    profile: &Profile,
+    output: &mut Output,
+    to_stdout: bool,
+) -> io::Result<()> {
+    if view.folded || view.flamegraph.is_some() {
+        let lines = verdict::whole(profile)
+            .into_iter()
+            .map(|line| format!("# {line}\n"));
+        let _ = stderr().write_all(lines.collect::<String>().as_bytes());
+    }
+    if view.folded {
+        return folded::write(profile, output);
+    }
+    if view.flamegraph.is_some() {
+        return flamegraph::write(profile, output);
+    }
+    let terminal = to_stdout && stdout().is_terminal();
+    let options = top::Options {
+        limit: view.top.map_or(TOP, |n| n as usize),
+        width: terminal.then(terminal_width).flatten(),
+        color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+    };
+    top::write(profile, options, output)
+}
+
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
+    if let Some(warning) = verdict::warning(&done.naming) {
+        tell(&warning);
+    }
+    if let (Some(wanted), Some(named)) = (args.min_named, done.naming.user_percent())
+        && named < wanted
+    {
+        bail!("{named:.1} % of the user frames have names, --min-named asks for {wanted} %");
+    }
+    if done.about.is_damaged() {
+        bail!(
+            "{} is damaged, the report is partial: {}",
+            args.file.display(),
+            done.about.damage.join("; ")
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints samples as they come.
+struct Printer {
+    output: Output,
+}
+
+impl Sink for Printer {
+    type Error = io::Error;
+
+    fn open(&mut self, about: &About) -> io::Result<()> {
+        standard::opening(about, &mut self.output)
+    }
+
+    fn sample(&mut self, about: &About, names: &Names, sample: &SampleView<'_>) -> io::Result<()> {
+        standard::sample(about, names, sample, &mut self.output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// One line on stderr; a closed one is no reason to stop.
+fn tell(message: &str) {
+    let _ = writeln!(stderr(), "profiler: {message}");
+}

@@ -1,0 +1,77 @@
+//! What a capture says about itself.
+
+use std::collections::BTreeMap;
+
+use crate::capture::Reader;
+use crate::event::LossClass;
+use crate::format::descriptor::FrameKind;
+use crate::format::end::EndReason;
+use crate::format::header::Sampling;
+use crate::profile::{About, Event};
+
+/// Facts that are known without decoding samples. Losses by cause are not among them.
+pub(super) fn about(reader: &Reader) -> About {
+    let header = reader.header();
+    let mut about = About {
+        host: header.host.clone(),
+        kernel: format!("Linux {} {}", header.kernel_release, header.arch),
+        cpus: header.cpus_online,
+        tool: header.tool.clone(),
+        target: header.target.clone(),
+        events: header
+            .events
+            .iter()
+            .map(|event| Event {
+                name: event.name.clone(),
+                rate: match event.sampling {
+                    Sampling::Frequency(hz) => format!("{hz} Hz"),
+                    Sampling::Period(period) if event.name == "cpu-clock" => {
+                        format!("every {period} ns")
+                    }
+                    Sampling::Period(period) => format!("every {period}"),
+                },
+            })
+            .collect(),
+        wall_offset_ns: header.wall_offset_ns,
+        span: None,
+        samples: reader.samples(),
+        lost: reader.lost_samples(),
+        losses: BTreeMap::new(),
+        truncated: 0,
+        ended: reader.end().map(|end| match &end.reason {
+            EndReason::CommandExit(status) => format!("the command's exit, status {status}"),
+            EndReason::TargetsGone => "the end of all targets".to_owned(),
+            EndReason::Duration => "the time asked for".to_owned(),
+            EndReason::Signal(number) => format!("signal {number}"),
+            EndReason::Failure(message) => format!("a failure: {message}"),
+        }),
+        cut_bytes: reader.cut_bytes(),
+        damage: reader.damage().iter().map(ToString::to_string).collect(),
+        damaged_samples: 0,
+        degraded: header.degraded.clone(),
+    };
+    for damage in reader.damage() {
+        about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
+    }
+    for entry in reader.frames() {
+        let frame = &entry.descriptor;
+        if frame.kind != FrameKind::Segment || frame.samples == 0 {
+            continue;
+        }
+        about.truncated = about.truncated.saturating_add(frame.truncated);
+        let span = about.span.get_or_insert((frame.first, frame.last));
+        *span = (span.0.min(frame.first), span.1.max(frame.last));
+    }
+    about
+}
+
+/// Adds what a segment lost.
+pub(super) fn add_losses(about: &mut About, losses: &crate::capture::LossTotals) {
+    for class in LossClass::ALL {
+        let count = losses.of_class(class);
+        if count > 0 {
+            let sum = about.losses.entry(class).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}

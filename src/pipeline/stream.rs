@@ -1,0 +1,238 @@
+//! Every sample with its names, in time order, while the capture is being read.
+
+use std::collections::BinaryHeap;
+
+use crate::capture::{Damage, Reader, Tables};
+use crate::event::{Pid, Timestamp};
+use crate::format::samples::Sample;
+use crate::profile::{About, NameId, Names, Naming, Resolution, SampleView};
+use crate::symbolize::{Options, Symbolizer};
+
+use super::segment::{FrameLists, Frames, Key, Segment};
+use super::{about, symbolizer};
+
+/// Where a stream goes. Any error ends the stream and is returned from it.
+pub trait Sink {
+    /// Why it cannot go on.
+    type Error;
+    /// Before any sample.
+    fn open(&mut self, about: &About) -> Result<(), Self::Error>;
+    /// The next sample.
+    fn sample(
+        &mut self,
+        about: &About,
+        names: &Names,
+        sample: &SampleView<'_>,
+    ) -> Result<(), Self::Error>;
+    /// What was given so far should be seen now.
+    fn flush(&mut self) -> Result<(), Self::Error>;
+}
+
+/// What is known at the end of a stream.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Facts, with losses by cause.
+    pub about: About,
+    /// Damage that was found while reading; that known before is in `about` only.
+    pub late_damage: Vec<String>,
+    /// How frames were named.
+    pub naming: Naming,
+}
+
+/// Hands every sample to `sink`, in the order of time and CPU.
+///
+/// Frames are nearly in time order: a sample waits only as long as a later frame may still have an earlier
+/// one, by what the descriptors say.
+pub fn stream<S: Sink>(
+    reader: &Reader,
+    options: Options,
+    sink: &mut S,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Summary, S::Error> {
+    let (symbolizer, damage) = symbolizer(reader, options);
+    let mut about = about::about(reader);
+    about.damage.extend(damage);
+    sink.open(&about)?;
+    sink.flush()?;
+    let mut stream = Stream {
+        about,
+        names: Names::default(),
+        symbolizer,
+        waiting: BinaryHeap::new(),
+        given: 0,
+    };
+    let mut late_damage: Vec<Damage> = Vec::new();
+    let mut bounds = earliest_after(reader).into_iter();
+    for mut segment_reader in reader.segments() {
+        let mut segment = Segment::new();
+        let mut lists = FrameLists::default();
+        let frames = segment_reader.frames().count();
+        for _ in 0..frames {
+            let bound = bounds.next().unwrap_or(Timestamp::MAX);
+            match segment_reader.next_frame() {
+                Ok(Some(frame)) => {
+                    stream.frame(frame.tables, frame.samples, &mut segment, &mut lists);
+                    stream.symbolizer.resolve(&mut stream.names);
+                    for message in stream.symbolizer.take_warnings() {
+                        warn(&message);
+                    }
+                    stream.give(bound, sink)?;
+                    sink.flush()?;
+                }
+                // Bounds go on with the next segment, whose frames follow in the list.
+                Ok(None) => {}
+                Err(damage) => late_damage.push(damage),
+            }
+        }
+        about::add_losses(&mut stream.about, &segment_reader.tables().losses);
+    }
+    stream.give(Timestamp::MAX, sink)?;
+    let mut about = stream.about;
+    let late_damage: Vec<String> = late_damage
+        .into_iter()
+        .map(|damage| {
+            about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
+            damage.to_string()
+        })
+        .collect();
+    about.damage.extend(late_damage.iter().cloned());
+    Ok(Summary {
+        about,
+        late_damage,
+        naming: stream.symbolizer.naming(),
+    })
+}
+
+/// For each segment frame, in the order they are read: the earliest sample of all later ones.
+fn earliest_after(reader: &Reader) -> Vec<Timestamp> {
+    let frames: Vec<_> = reader.segments().flat_map(|s| s.frames()).collect();
+    let mut bounds = Vec::with_capacity(frames.len());
+    let mut earliest = Timestamp::MAX;
+    for entry in frames.into_iter().rev() {
+        bounds.push(earliest);
+        if entry.descriptor.samples > 0 {
+            earliest = earliest.min(entry.descriptor.first);
+        }
+    }
+    bounds.reverse();
+    bounds
+}
+
+struct Stream {
+    about: About,
+    names: Names,
+    symbolizer: Symbolizer,
+    waiting: BinaryHeap<Waiting>,
+    given: u64,
+}
+
+/// A sample that waits for its turn.
+struct Waiting {
+    sample: Sample,
+    number: u64,
+    pid: Pid,
+    tid: Pid,
+    comm: NameId,
+    process: NameId,
+    kernel: Frames,
+    user: Frames,
+}
+
+impl Waiting {
+    fn order(&self) -> (Timestamp, u32, u64) {
+        (self.sample.time, self.sample.cpu, self.number)
+    }
+}
+
+/// The earliest is the greatest: the heap gives that first.
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
+        other.order().cmp(&self.order())
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl Stream {
+    fn frame(
+        &mut self,
+        tables: &Tables,
+        samples: &[Sample],
+        segment: &mut Segment,
+        lists: &mut FrameLists,
+    ) {
+        let mut keys: Vec<(Sample, Key)> = Vec::with_capacity(samples.len());
+        segment.frame(tables, &self.symbolizer, samples, |sample, key| {
+            keys.push((*sample, key))
+        });
+        for (sample, key) in keys {
+            let Some(task) = tables.task(sample.task) else {
+                continue;
+            };
+            let user = lists.user(key, segment, tables, &mut self.symbolizer);
+            let kernel = lists.kernel(key, tables, &mut self.symbolizer);
+            let process = segment.process_name(key.view, tables);
+            self.waiting.push(Waiting {
+                sample,
+                number: self.given,
+                pid: segment.process(key.view).map_or(Pid(0), |p| p.tgid),
+                tid: task.tid,
+                comm: self.names.intern_bytes(tables.string(task.comm)),
+                process: self.names.intern_bytes(process),
+                kernel,
+                user,
+            });
+            self.given += 1;
+        }
+    }
+
+    /// Gives out what is earlier than `bound`.
+    fn give<S: Sink>(&mut self, bound: Timestamp, sink: &mut S) -> Result<(), S::Error> {
+        while let Some(next) = self.waiting.peek() {
+            if next.sample.time >= bound && bound != Timestamp::MAX {
+                break;
+            }
+            let Some(next) = self.waiting.pop() else {
+                break;
+            };
+            for (_, place) in next.kernel.iter().chain(next.user.iter()) {
+                self.symbolizer.count(*place, 1);
+            }
+            let symbolizer = &self.symbolizer;
+            let resolved = |frames: &Frames| -> Vec<(u64, &Resolution)> {
+                let frames = frames.iter();
+                frames
+                    .filter_map(|(at, place)| Some((*at, symbolizer.resolution(*place)?)))
+                    .collect()
+            };
+            let (kernel, user) = (resolved(&next.kernel), resolved(&next.user));
+            let view = SampleView {
+                time: next.sample.time,
+                cpu: next.sample.cpu,
+                pid: next.pid,
+                tid: next.tid,
+                comm: self.names.text(next.comm),
+                process: self.names.text(next.process),
+                event: next.sample.event,
+                flags: next.sample.flags,
+                weight: next.sample.weight,
+                kernel: &kernel,
+                user: &user,
+            };
+            sink.sample(&self.about, &self.names, &view)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,453 @@
+//! The neutral model every view takes: interned names, frames and stacks, weights, losses and what is
+//! known about how complete all that is.
+//!
+//! Text here is true: names are as in the files, only invalid UTF-8 is replaced. Each view makes it safe
+//! for its own output.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+
+use crate::event::{BuildId, LossClass, Pid, ProcessKey, Timestamp};
+
+/// Number of a string in [`Names`].
+pub type NameId = u32;
+/// Number of a frame in [`Names`].
+pub type FrameId = u32;
+/// Number of a stack in [`Stacks`]: that of its leaf node; 0 is the empty stack.
+pub type StackId = u32;
+
+/// What a frame is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrameKind {
+    /// Code of a program.
+    User,
+    /// Code of the kernel.
+    Kernel,
+    /// Not a function: callers beyond this point were cut off.
+    Truncated,
+}
+
+/// A function in a stack, or the label that stands for one without a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame {
+    /// Function name, or a label in square brackets.
+    pub name: NameId,
+    /// File name of the module, `[kernel]`, `[vdso]`, ...; empty when there is none.
+    pub module: NameId,
+    /// What it is part of.
+    pub kind: FrameKind,
+    /// Was inlined into the frame before it.
+    pub inlined: bool,
+}
+
+/// Interned strings and frames.
+#[derive(Debug)]
+pub struct Names {
+    strings: Vec<Box<str>>,
+    string_index: HashTable<NameId>,
+    frames: Vec<Frame>,
+    frame_index: HashMap<Frame, FrameId>,
+    hasher: FixedState,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        let mut names = Names {
+            strings: Vec::new(),
+            string_index: HashTable::new(),
+            frames: Vec::new(),
+            frame_index: HashMap::new(),
+            hasher: FixedState::with_seed(0x6270_726f_6600),
+        };
+        names.intern("");
+        names
+    }
+}
+
+impl Names {
+    /// Number of the empty string.
+    pub const EMPTY: NameId = 0;
+
+    /// The number of `text`.
+    pub fn intern(&mut self, text: &str) -> NameId {
+        let hash = self.hasher.hash_one(text);
+        let strings = &self.strings;
+        let same = |id: &NameId| strings.get(*id as usize).is_some_and(|s| **s == *text);
+        if let Some(id) = self.string_index.find(hash, same) {
+            return *id;
+        }
+        let id = self.strings.len() as NameId;
+        self.strings.push(text.into());
+        let (strings, hasher) = (&self.strings, &self.hasher);
+        self.string_index
+            .insert_unique(hash, id, |id| hasher.hash_one(&*strings[*id as usize]));
+        id
+    }
+
+    /// The number of the text `bytes`, with invalid UTF-8 replaced by U+FFFD.
+    pub fn intern_bytes(&mut self, bytes: &[u8]) -> NameId {
+        self.intern(&String::from_utf8_lossy(bytes))
+    }
+
+    /// The text of `id`; empty when there is no such number.
+    pub fn text(&self, id: NameId) -> &str {
+        self.strings.get(id as usize).map_or("", |s| s)
+    }
+
+    /// The number of `frame`.
+    pub fn frame_id(&mut self, frame: Frame) -> FrameId {
+        let next = self.frames.len() as FrameId;
+        let id = *self.frame_index.entry(frame).or_insert(next);
+        if id == next {
+            self.frames.push(frame);
+        }
+        id
+    }
+
+    /// All frames, by number.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+}
+
+/// Stacks as a tree: a stack is its leaf's node, a node's parent its caller's.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    /// (caller's stack, frame) of stack `i + 1`.
+    nodes: Vec<(StackId, FrameId)>,
+    index: HashMap<(StackId, FrameId), StackId>,
+}
+
+impl Stacks {
+    /// The stack `frame` called from `caller`.
+    pub fn push(&mut self, caller: StackId, frame: FrameId) -> StackId {
+        let next = self.nodes.len() as StackId + 1;
+        let id = *self.index.entry((caller, frame)).or_insert(next);
+        if id == next {
+            self.nodes.push((caller, frame));
+        }
+        id
+    }
+
+    /// (caller's stack, frame) of `stack`; `None` for the empty stack.
+    pub fn leaf(&self, stack: StackId) -> Option<(StackId, FrameId)> {
+        self.nodes.get((stack as usize).checked_sub(1)?).copied()
+    }
+
+    /// Number of stacks, the empty one left out.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no stack but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The frames of `stack`, leaf first.
+    pub fn frames(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut at = stack;
+        std::iter::from_fn(move || {
+            let (caller, frame) = self.leaf(at)?;
+            at = caller;
+            Some(frame)
+        })
+    }
+}
+
+/// A process under one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Who.
+    pub key: ProcessKey,
+    /// Its name: the leader's, or the program's when a dynamic loader was told to run one.
+    pub name: NameId,
+}
+
+/// How often one stack was seen in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Index into [`Profile::processes`].
+    pub process: u32,
+    /// Index into [`About::events`].
+    pub event: u8,
+    /// Root first: the truncation marker if any, user frames, kernel frames.
+    pub stack: StackId,
+    /// Samples.
+    pub samples: u64,
+    /// Sum of their weights.
+    pub weight: u64,
+}
+
+/// Everything a view of counts needs.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// What the capture says about itself.
+    pub about: About,
+    /// Strings and frames.
+    pub names: Names,
+    /// Stacks.
+    pub stacks: Stacks,
+    /// Processes, each once per name it had.
+    pub processes: Vec<Process>,
+    /// Counts; no two rows have the same process, event and stack.
+    pub rows: Vec<Row>,
+    /// How many frames have names.
+    pub naming: Naming,
+}
+
+impl Profile {
+    /// Sum of all weights.
+    pub fn total_weight(&self) -> u64 {
+        self.rows
+            .iter()
+            .fold(0, |sum, row| sum.saturating_add(row.weight))
+    }
+}
+
+/// Facts of the capture: where from, what was asked, how much of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// Host name.
+    pub host: String,
+    /// Kernel release and machine.
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Program that recorded.
+    pub tool: String,
+    /// What was to be sampled.
+    pub target: String,
+    /// Sampled events with their rates.
+    pub events: Vec<Event>,
+    /// Add this to a [`Timestamp`] for nanoseconds since 1970.
+    pub wall_offset_ns: i64,
+    /// First and last sample.
+    pub span: Option<(Timestamp, Timestamp)>,
+    /// Samples in the capture.
+    pub samples: u64,
+    /// Samples that are known to be lost.
+    pub lost: u64,
+    /// Everything lost or left out, by cause, where the cause is known already.
+    pub losses: BTreeMap<LossClass, u64>,
+    /// Samples with a stack cut at the depth limit.
+    pub truncated: u64,
+    /// Why recording ended; `None` when the capture does not say (it was cut short).
+    pub ended: Option<String>,
+    /// Bytes at the end that are not a whole frame.
+    pub cut_bytes: u64,
+    /// What is damaged, with its place.
+    pub damage: Vec<String>,
+    /// Samples that are in damaged frames and not in the report, as far as known.
+    pub damaged_samples: u64,
+    /// What the recorder could not have, one sentence each.
+    pub degraded: Vec<String>,
+}
+
+impl About {
+    /// Whether bytes of the capture are not what was written.
+    pub fn is_damaged(&self) -> bool {
+        !self.damage.is_empty()
+    }
+}
+
+/// A sampled event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// `cycles`, `cpu-clock`.
+    pub name: String,
+    /// In words: `99 Hz`, `every 1000000`.
+    pub rate: String,
+}
+
+/// Why a frame has no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The process's program is not known: an exec was not seen, or the sample was taken amid one.
+    UnknownImage,
+    /// The process's mappings could not be read.
+    MapsUnreadable,
+    /// Nothing was known to be mapped at the address.
+    NotMapped,
+    /// Memory without a file and no JIT symbol for it.
+    Anonymous,
+    /// A memfd, shared memory or another thing that has a name but no path.
+    NoPath,
+    /// There is no such file here.
+    FileMissing,
+    /// The file here has another build ID, or none.
+    BuildIdDiffers,
+    /// The file here has another size or modification time.
+    VersionDiffers,
+    /// The capture has neither build ID nor size and time to compare the file with.
+    NothingToCompare,
+    /// There is something else than a regular file.
+    NotRegular,
+    /// The file cannot be read.
+    Unreadable,
+    /// The file is no ELF file, or a broken one.
+    NotElf,
+    /// The file has no symbol that covers the address.
+    NoSymbol,
+    /// The capture has no vdso image.
+    NoVdso,
+    /// The capture has no kernel symbol that covers the address.
+    NoKernelSymbol,
+}
+
+impl Reason {
+    /// What people read.
+    pub fn label(self) -> &'static str {
+        match self {
+            Reason::UnknownImage => "program unknown (exec)",
+            Reason::MapsUnreadable => "maps unreadable",
+            Reason::NotMapped => "not mapped",
+            Reason::Anonymous => "anonymous memory",
+            Reason::NoPath => "memory without a path",
+            Reason::FileMissing => "file missing",
+            Reason::BuildIdDiffers => "build ID differs",
+            Reason::VersionDiffers => "size or time differs",
+            Reason::NothingToCompare => "file not identified",
+            Reason::NotRegular => "not a regular file",
+            Reason::Unreadable => "file unreadable",
+            Reason::NotElf => "not ELF",
+            Reason::NoSymbol => "no symbol",
+            Reason::NoVdso => "no vdso image",
+            Reason::NoKernelSymbol => "no kernel symbol",
+        }
+    }
+}
+
+/// How frames were named. Counts are frames of samples: one stack of 10 frames seen in 5 samples is 50.
+/// Inlined functions do not count.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Naming {
+    /// User frames with a name.
+    pub user_named: u64,
+    /// User frames.
+    pub user_total: u64,
+    /// Kernel frames with a name.
+    pub kernel_named: u64,
+    /// Kernel frames.
+    pub kernel_total: u64,
+    /// User frames named by a file without a build ID, believed by its size and time.
+    pub unverified: u64,
+    /// Frames without a name.
+    pub unnamed: BTreeMap<Reason, u64>,
+    /// Files that could not name their frames, most frames first.
+    pub files: Vec<FileProblem>,
+}
+
+impl Naming {
+    /// Share of user frames that have names, in percent; `None` without user frames.
+    pub fn user_percent(&self) -> Option<f64> {
+        (self.user_total > 0).then(|| self.user_named as f64 * 100.0 / self.user_total as f64)
+    }
+}
+
+/// A file that could not name the frames in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileProblem {
+    /// Path as recorded.
+    pub path: String,
+    /// Recorded build ID.
+    pub build_id: Option<BuildId>,
+    /// Why.
+    pub reason: Reason,
+    /// Frames of samples in it.
+    pub frames: u64,
+}
+
+/// A place in source text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SourceLine {
+    /// Path.
+    pub file: NameId,
+    /// Line, 0 when unknown.
+    pub line: u32,
+}
+
+/// A function at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SymbolFrame {
+    /// Which.
+    pub frame: FrameId,
+    /// Where in the source, when known.
+    pub source: Option<SourceLine>,
+}
+
+/// What an address stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolution {
+    /// The function, then those inlined at the address down to the innermost. Never empty.
+    pub chain: Box<[SymbolFrame]>,
+    /// Bytes from the start of the function's symbol to the address as printed.
+    pub offset: Option<u64>,
+    /// Why there is no name; `None` when there is one.
+    pub unnamed: Option<Reason>,
+    /// The name comes from a file that has no build ID to compare.
+    pub unverified: bool,
+}
+
+/// One sample with all its names, for the view that prints each.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleView<'a> {
+    /// When.
+    pub time: Timestamp,
+    /// CPU.
+    pub cpu: u32,
+    /// Process number.
+    pub pid: Pid,
+    /// Thread number.
+    pub tid: Pid,
+    /// Thread name.
+    pub comm: &'a str,
+    /// Process name.
+    pub process: &'a str,
+    /// Index into [`About::events`].
+    pub event: u8,
+    /// [`crate::event::sample_flags`].
+    pub flags: u8,
+    /// Weight.
+    pub weight: u64,
+    /// Kernel frames, leaf first, with their addresses as sampled.
+    pub kernel: &'a [(u64, &'a Resolution)],
+    /// User frames, leaf first, with their addresses as sampled.
+    pub user: &'a [(u64, &'a Resolution)],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_things_have_one_number() {
+        let mut names = Names::default();
+        let (a, b) = (names.intern("main"), names.intern("leaf"));
+        assert_eq!(names.intern("main"), a);
+        assert_ne!(a, b);
+        assert_eq!(names.text(b), "leaf");
+        assert_eq!(names.intern(""), Names::EMPTY);
+        assert_eq!(names.intern_bytes(b"x\xff"), names.intern("x\u{fffd}"));
+        assert_eq!(names.text(99), "");
+
+        let frame = |name| Frame {
+            name,
+            module: 0,
+            kind: FrameKind::User,
+            inlined: false,
+        };
+        let (main, leaf) = (names.frame_id(frame(a)), names.frame_id(frame(b)));
+        let mut stacks = Stacks::default();
+        let root = stacks.push(0, main);
+        let top = stacks.push(root, leaf);
+        assert_eq!(stacks.push(root, leaf), top);
+        assert_eq!(stacks.frames(top).collect::<Vec<_>>(), [leaf, main]);
+        assert_eq!(stacks.frames(0).count(), 0);
+        assert_eq!(stacks.len(), 2);
+    }
+}

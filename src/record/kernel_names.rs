@@ -1,0 +1,95 @@
+//! The aid that names of kernel and vdso frames need, put into the capture while it grows.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::drain::Drain;
+use super::kallsyms::Kallsyms;
+use super::maps;
+use super::processes::Processes;
+use crate::event::Pid;
+use crate::format::aid::Vdso;
+
+/// Kernel symbols go into the capture after this time for the first time, then at ever longer intervals, so that a
+/// recording that is killed has names too.
+const FIRST_SYMBOLS: Duration = Duration::from_secs(2);
+
+/// What is known of the kernel's symbols, and which addresses wait for theirs.
+pub struct KernelNames {
+    /// All symbols; `None` when they are hidden.
+    pub table: Option<Kallsyms>,
+    wanted: Vec<u64>,
+    /// Starts of the symbols in the capture.
+    written: HashSet<u64>,
+    next: Instant,
+    interval: Duration,
+    vdso_written: bool,
+}
+
+impl KernelNames {
+    /// Names from `table`.
+    pub fn new(table: Option<Kallsyms>) -> KernelNames {
+        KernelNames {
+            table,
+            wanted: Vec::new(),
+            written: HashSet::new(),
+            next: Instant::now() + FIRST_SYMBOLS,
+            interval: FIRST_SYMBOLS,
+            vdso_written: false,
+        }
+    }
+
+    /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
+    pub fn write(&mut self, drain: &mut Drain, processes: &Processes, at_end: bool) -> Result<()> {
+        self.wanted.extend(drain.writer.take_kernel_addresses());
+        if !at_end && Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + self.interval;
+        self.interval *= 2;
+        if processes.vdso_sampled && !self.vdso_written {
+            self.vdso_written = true;
+            if let Some(image) = own_vdso() {
+                drain.writer.vdso(&Vdso { image })?;
+            }
+        }
+        let Some(table) = &self.table else {
+            return Ok(());
+        };
+        self.wanted.sort_unstable();
+        self.wanted.dedup();
+        let mut found = table.covering(&self.wanted);
+        if at_end && self.wanted.iter().any(|address| !table.covers(*address)) {
+            // Modules and BPF programs come and go; a later table knows those that came.
+            if let Ok(Some(later)) = Kallsyms::read() {
+                self.wanted.retain(|address| !table.covers(*address));
+                found.symbols.extend(later.covering(&self.wanted).symbols);
+                found.symbols.sort_by_key(|s| s.start);
+            }
+        }
+        self.wanted.clear();
+        found
+            .symbols
+            .retain(|symbol| self.written.insert(symbol.start));
+        if !found.symbols.is_empty() {
+            drain.writer.kernel_symbols(&found)?;
+        }
+        Ok(())
+    }
+}
+
+/// The vdso is the same in all 64-bit processes of a kernel, so our own will do.
+fn own_vdso() -> Option<Vec<u8>> {
+    let mapping = maps::read_executable(Pid(std::process::id())).ok()?;
+    let vdso = mapping.into_iter().find(|m| m.path == b"[vdso]")?;
+    let mut image = vec![0; (vdso.end - vdso.start) as usize];
+    File::open("/proc/self/mem")
+        .ok()?
+        .read_exact_at(&mut image, vdso.start)
+        .ok()?;
+    Some(image)
+}

@@ -1,0 +1,180 @@
+//! Everything that has to be there before the first sample.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::event::Pid;
+use crate::record::bpf::{Config, Filter, Program};
+use crate::record::options::{Event, Options, Rate};
+use crate::record::processes::{Processes, Scope};
+use crate::record::sampler::{self, Inherit, SamplingEvents, Where};
+use crate::record::sideband::SideBand;
+use crate::record::target::{self, Found};
+use crate::record::wire::Depths;
+use crate::record::{cpus, host, procfs};
+
+/// Deeper stacks than this are not kept, whatever the kernel would walk.
+const DEEPEST: usize = 4096;
+/// Rings are looked at this often at least.
+pub(super) const SLOWEST_POLL: Duration = Duration::from_millis(200);
+
+/// Everything that has to be there before the first sample, opened in the order that loses nothing: side-band, then
+/// the processes that run already, then the sampling events.
+pub(super) struct Setup {
+    pub program: Program,
+    pub sampling: SamplingEvents,
+    pub side_band: SideBand,
+    pub processes: Processes,
+    pub rate: Rate,
+    pub ring_bytes: u32,
+    pub depths: Depths,
+    pub online: usize,
+    pub command: Option<Pid>,
+    /// Recording ends with these.
+    pub ends_with_targets: bool,
+    /// Single threads to be watched for their end.
+    pub threads: Vec<Pid>,
+    pub degraded: Vec<String>,
+}
+
+impl Setup {
+    pub fn new(
+        options: &Options,
+        rate: Rate,
+        event: Event,
+        found: &Found,
+        command: Option<Pid>,
+        say: &dyn Fn(String),
+    ) -> Result<Setup> {
+        let online = cpus::online()?;
+        let depth = sampler::max_stack().min(DEEPEST);
+        let depths = Depths {
+            user: depth,
+            kernel: depth,
+        };
+        let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_size(rate, event));
+        let program = Program::load(&Config {
+            filter: match found {
+                Found::Filtered(kept) => kept.filter(),
+                _ => Filter::None,
+            },
+            skip_idle: !options.idle,
+            depths,
+            ring_bytes,
+            online: &online,
+            possible: cpus::possible_count()?,
+        })?;
+        let side_band = SideBand::open(&online)?;
+        let scope = match found {
+            Found::Filtered(_) => Scope::All,
+            _ => Scope::Known,
+        };
+        let mut processes = Processes::new(scope, host::clock_ticks());
+        let inherit = if options.inherit {
+            Inherit::All
+        } else {
+            Inherit::Threads
+        };
+        let mut threads = Vec::new();
+        let places = match found {
+            Found::Filtered(_) => Where::Cpus(online.clone()),
+            Found::Processes(pids) => {
+                target::threads_of(pids, |thread| {
+                    threads.push(thread);
+                    Ok(())
+                })?;
+                Where::Threads(std::mem::take(&mut threads), inherit)
+            }
+            Found::Threads(tids, _) => {
+                threads.clone_from(tids);
+                Where::Threads(tids.clone(), Inherit::Nobody)
+            }
+            Found::Command => Where::OnExec(command.unwrap_or_default(), inherit),
+        };
+        let mut degraded = Vec::new();
+        let mut warn = |text: String| {
+            say(text.clone());
+            degraded.push(text);
+        };
+        let sampling = SamplingEvents::open(event, rate, &places, program.fd(), &mut warn)?;
+        if !side_band.has_build_ids {
+            warn("this kernel tells no build IDs (5.12 does): files are read for them".into());
+        }
+        match found {
+            Found::Filtered(_) => snapshot_all(&mut processes)?,
+            Found::Processes(pids) | Found::Threads(_, pids) => {
+                for pid in pids {
+                    processes.snapshot(*pid, host::now());
+                }
+            }
+            Found::Command => {
+                processes.snapshot(command.unwrap_or_default(), host::now());
+            }
+        }
+        Ok(Setup {
+            program,
+            sampling,
+            side_band,
+            processes,
+            rate,
+            ring_bytes,
+            depths,
+            online: online.len(),
+            command,
+            ends_with_targets: matches!(found, Found::Processes(_)),
+            threads,
+            degraded,
+        })
+    }
+
+    /// Samples from now on.
+    pub fn enable(&mut self) -> Result<()> {
+        self.sampling.enable()
+    }
+}
+
+/// Every process there is, those that appear meanwhile too.
+fn snapshot_all(processes: &mut Processes) -> Result<()> {
+    for _pass in 0..4 {
+        let listed = procfs::list_processes().context("cannot list /proc")?;
+        let new: Vec<Pid> = listed
+            .into_iter()
+            .filter(|pid| !processes.knows(*pid))
+            .collect();
+        if new.is_empty() {
+            break;
+        }
+        for pid in new {
+            processes.snapshot(pid, host::now());
+        }
+    }
+    Ok(())
+}
+
+/// Samples a second and CPU, about.
+fn expected_hz(rate: Rate, event: Event) -> u64 {
+    match (rate, event) {
+        (Rate::Frequency(hz), _) => hz.max(1),
+        (Rate::Period(period), Event::CpuClock) => 1_000_000_000 / period.max(1),
+        // At the clock of a usual CPU.
+        (Rate::Period(period), Event::Cycles) => 3_000_000_000 / period.max(1),
+    }
+}
+
+/// Room for about a second of usual stacks: the recorder looks far more often, but may be kept from it.
+fn ring_size(rate: Rate, event: Event) -> u32 {
+    const USUAL: u64 = 512;
+    let bytes = expected_hz(rate, event)
+        .saturating_mul(USUAL)
+        .clamp(256 << 10, 2 << 20);
+    bytes.next_power_of_two() as u32
+}
+
+/// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks.
+pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32) -> Duration {
+    const DEEP: u64 = 1024;
+    let rate = expected_hz(rate, event).saturating_mul(DEEP).max(1);
+    Duration::from_micros(u64::from(ring_bytes / 4) * 1_000_000 / rate)
+        .clamp(Duration::from_millis(10), SLOWEST_POLL)
+}

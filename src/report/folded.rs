@@ -1,0 +1,264 @@
+//! `comm-pid;main;...;leaf COUNT`: one line per stack, root first, for flame graph tools.
+//!
+//! Lines are in the order of their bytes and each stack occurs once, so that two runs on one capture are
+//! identical. Frames of the kernel end in `_[k]`, a cut stack has `[truncated]` where frames are missing,
+//! `;` in names becomes `:` and control characters U+FFFD. The last blank of a line separates the count.
+
+use std::io::{self, Write};
+
+use hashbrown::HashMap;
+
+use crate::profile::{FrameKind, Profile, StackId};
+
+use super::text;
+
+/// Name of the frame that stands where callers were cut off.
+pub const TRUNCATED: &str = "[truncated]";
+
+/// Writes the whole profile.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    for_each_line(profile, &mut |line| {
+        out.write_all(line.as_bytes())?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Calls `each` with every line, without its newline.
+pub fn for_each_line(
+    profile: &Profile,
+    each: &mut dyn FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    let tree = Tree::new(profile);
+    let mut line = String::new();
+    // Depth is that of the deepest stack, which a capture chooses: a stack of our own, not recursion.
+    let mut todo = vec![tree.entries(ROOT).into_iter()];
+    let mut lengths = vec![0];
+    while let (Some(entries), Some(length)) = (todo.last_mut(), lengths.last().copied()) {
+        line.truncate(length);
+        match entries.next() {
+            None => {
+                todo.pop();
+                lengths.pop();
+            }
+            Some((text, None)) => {
+                line.push_str(&text);
+                each(&line)?;
+            }
+            Some((text, Some(node))) => {
+                line.push_str(&text);
+                todo.push(tree.entries(node).into_iter());
+                lengths.push(line.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+type Node = u32;
+const ROOT: Node = 0;
+
+/// Stacks merged by what is printed of them.
+struct Tree {
+    /// (parent, text, child), ascending.
+    edges: Vec<(Node, u32, Node)>,
+    /// Weight of the stacks that end in a node.
+    own: Vec<u64>,
+    texts: Vec<String>,
+}
+
+impl Tree {
+    fn new(profile: &Profile) -> Tree {
+        let mut texts = Vec::new();
+        let mut index: HashMap<String, u32> = HashMap::new();
+        let mut text_id = |texts: &mut Vec<String>, text: String| {
+            *index.entry(text).or_insert_with_key(|text| {
+                texts.push(text.clone());
+                texts.len() as u32 - 1
+            })
+        };
+        let frames: Vec<u32> = profile
+            .names
+            .frames()
+            .iter()
+            .map(|frame| {
+                let name = text::folded(profile.names.text(frame.name));
+                let text = match frame.kind {
+                    FrameKind::Kernel => format!("{name}_[k]"),
+                    FrameKind::User => name.into_owned(),
+                    FrameKind::Truncated => TRUNCATED.to_owned(),
+                };
+                text_id(&mut texts, text)
+            })
+            .collect();
+        let roots: Vec<u32> = profile
+            .processes
+            .iter()
+            .map(|p| {
+                let name = text::folded(profile.names.text(p.name));
+                text_id(&mut texts, format!("{name}-{}", p.key.tgid))
+            })
+            .collect();
+
+        // Node of a (process node, stack): stacks share their callers, so each is walked once.
+        let mut nodes: HashMap<(Node, StackId), Node> = HashMap::new();
+        let mut edges: HashMap<(Node, u32), Node> = HashMap::new();
+        let mut own = vec![0u64];
+        let mut child = |own: &mut Vec<u64>, parent: Node, text: u32| {
+            *edges.entry((parent, text)).or_insert_with(|| {
+                own.push(0);
+                own.len() as Node - 1
+            })
+        };
+        let mut path = Vec::new();
+        for row in &profile.rows {
+            let Some(root) = roots.get(row.process as usize) else {
+                continue;
+            };
+            let process = child(&mut own, ROOT, *root);
+            let mut at = row.stack;
+            let mut node = loop {
+                if let Some(node) = nodes.get(&(process, at)) {
+                    break *node;
+                }
+                let Some((caller, frame)) = profile.stacks.leaf(at) else {
+                    break process;
+                };
+                path.push((at, frame));
+                at = caller;
+            };
+            while let Some((stack, frame)) = path.pop() {
+                let Some(text) = frames.get(frame as usize) else {
+                    continue;
+                };
+                node = child(&mut own, node, *text);
+                nodes.insert((process, stack), node);
+            }
+            if let Some(own) = own.get_mut(node as usize) {
+                *own = own.saturating_add(row.weight);
+            }
+        }
+        let mut edges: Vec<_> = edges
+            .into_iter()
+            .map(|((p, text), c)| (p, text, c))
+            .collect();
+        edges.sort_unstable();
+        Tree { edges, own, texts }
+    }
+
+    /// The edges that leave a node.
+    fn children(&self, node: Node) -> &[(Node, u32, Node)] {
+        let first = self.edges.partition_point(|(parent, ..)| *parent < node);
+        let rest = self.edges.get(first..).unwrap_or(&[]);
+        rest.get(..rest.partition_point(|(parent, ..)| *parent == node))
+            .unwrap_or(&[])
+    }
+
+    /// What follows in the lines below `node`, in the order of bytes: `text COUNT` ends a line,
+    /// `text;` goes on with the children of a node. No text holds `;`, so no entry that goes on is the
+    /// beginning of another one.
+    fn entries(&self, node: Node) -> Vec<(String, Option<Node>)> {
+        let children = self.children(node);
+        let mut entries = Vec::with_capacity(children.len());
+        for (_, text, child) in children {
+            let text = self.texts.get(*text as usize).map_or("", |t| t);
+            match self.own.get(*child as usize) {
+                None | Some(0) => {}
+                Some(own) => entries.push((format!("{text} {own}"), None)),
+            }
+            if !self.children(*child).is_empty() {
+                entries.push((format!("{text};"), Some(*child)));
+            }
+        }
+        entries.sort_unstable();
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::text::tests_support::Builder;
+
+    fn lines(profile: &Profile) -> Vec<String> {
+        let mut out = Vec::new();
+        write(profile, &mut out).unwrap();
+        String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn stacks_are_merged_and_sorted_by_bytes() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "b"], 2);
+        b.row(p, &["main", "a b"], 1);
+        b.row(p, &["main", "a"], 3);
+        b.row(p, &["main"], 5);
+        b.row(p, &["main", "a", "x"], 4);
+        b.row(p, &["main", "b"], 40);
+        b.row(p, &[], 9);
+        let lines = lines(&b.profile);
+        assert_eq!(
+            lines,
+            [
+                "app-7 9",
+                "app-7;main 5",
+                "app-7;main;a 3",
+                "app-7;main;a b 1",
+                "app-7;main;a;x 4",
+                "app-7;main;b 42",
+            ]
+        );
+        let mut sorted = lines.clone();
+        sorted.sort();
+        assert_eq!(lines, sorted);
+    }
+
+    #[test]
+    fn counts_and_names_with_blanks_keep_the_order_of_bytes() {
+        let mut b = Builder::default();
+        let p = b.process("a b", 1);
+        for (i, name) in ["foo", "foo 1", "foo 10 3", "foo:", "foo\u{1}", "fo", "foo;"]
+            .iter()
+            .enumerate()
+        {
+            b.row(p, &[name], 10u64.pow(i as u32));
+            b.row(p, &[name, "deep"], 2);
+        }
+        let lines = lines(&b.profile);
+        let mut sorted = lines.clone();
+        sorted.sort();
+        assert_eq!(lines, sorted);
+        assert!(lines.contains(&"a b-1;foo\u{fffd} 10000".to_owned()));
+        // `foo;` and `foo:` print alike, so they are one.
+        assert!(lines.contains(&"a b-1;foo: 1001000".to_owned()));
+        assert!(lines.contains(&"a b-1;foo:;deep 4".to_owned()));
+    }
+
+    #[test]
+    fn kernel_frames_and_cut_stacks_are_marked() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row_of(
+            p,
+            &[
+                (FrameKind::Truncated, "x"),
+                (FrameKind::User, "leaf"),
+                (FrameKind::Kernel, "irq"),
+            ],
+            1,
+        );
+        assert_eq!(lines(&b.profile), ["app-7;[truncated];leaf;irq_[k] 1"]);
+    }
+
+    #[test]
+    fn a_very_deep_stack_is_no_problem() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &vec!["f"; 100_000], 1);
+        assert_eq!(lines(&b.profile)[0].len(), "app-7".len() + 200_000 + 2);
+    }
+}

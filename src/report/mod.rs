@@ -1,0 +1,8 @@
+//! The views: one file per view, each from a [`Profile`](crate::profile::Profile) to a writer.
+
+pub mod flamegraph;
+pub mod folded;
+pub mod standard;
+mod text;
+pub mod top;
+pub mod verdict;

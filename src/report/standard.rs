@@ -1,0 +1,211 @@
+//! `--standard`: every sample in time order, with all that is known about each frame.
+
+use std::io::{self, Write};
+
+use crate::event::sample_flags;
+use crate::profile::{About, Names, Naming, Resolution, SampleView, SymbolFrame};
+
+use super::text::escaped;
+use super::{folded, verdict};
+
+/// Writes what opens the report.
+pub fn opening(about: &About, out: &mut dyn Write) -> io::Result<()> {
+    verdict::opening(about)
+        .iter()
+        .try_for_each(|line| writeln!(out, "# {line}"))
+}
+
+/// Writes one sample as a block that ends in an empty line.
+pub fn sample(
+    about: &About,
+    names: &Names,
+    sample: &SampleView<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let event = about
+        .events
+        .get(usize::from(sample.event))
+        .map_or("?", |e| &e.name);
+    write!(
+        out,
+        "{} {} {}/{} ({}) [cpu {}] {}",
+        verdict::wall_time(about, sample.time),
+        escaped(sample.comm),
+        sample.pid,
+        sample.tid,
+        escaped(sample.process),
+        sample.cpu,
+        escaped(event)
+    )?;
+    if sample.weight != 1 {
+        write!(out, " {}", sample.weight)?;
+    }
+    writeln!(out)?;
+    let cut = |flag: u8| sample.flags & flag != 0;
+    stack(
+        "Kernel:",
+        sample.kernel,
+        cut(sample_flags::KERNEL_TRUNCATED),
+        names,
+        out,
+    )?;
+    stack(
+        "Userspace:",
+        sample.user,
+        cut(sample_flags::USER_TRUNCATED),
+        names,
+        out,
+    )?;
+    if cut(sample_flags::USER_UNREADABLE) {
+        writeln!(out, "  (user stack unreadable)")?;
+    }
+    writeln!(out)
+}
+
+/// Writes what only the end knows: losses by cause, damage found on the way, names.
+pub fn closing(
+    about: &About,
+    damage: &[String],
+    naming: &Naming,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut lines = verdict::losses(about);
+    lines.extend(
+        damage
+            .iter()
+            .map(|d| format!("DAMAGED, this report is partial: {}", escaped(d))),
+    );
+    lines.extend(verdict::naming(naming));
+    lines.iter().try_for_each(|line| writeln!(out, "# {line}"))
+}
+
+fn stack(
+    title: &str,
+    frames: &[(u64, &Resolution)],
+    truncated: bool,
+    names: &Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if frames.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "  {title}")?;
+    for (address, resolution) in frames {
+        for (depth, part) in resolution.chain.iter().enumerate().rev() {
+            frame(*address, resolution, depth, part, names, out)?;
+        }
+    }
+    if truncated {
+        writeln!(out, "    {}", folded::TRUNCATED)?;
+    }
+    Ok(())
+}
+
+/// One line: innermost inlined functions come first, the function they are in last.
+fn frame(
+    address: u64,
+    resolution: &Resolution,
+    depth: usize,
+    part: &SymbolFrame,
+    names: &Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(frame) = names.frames().get(part.frame as usize) else {
+        return Ok(());
+    };
+    write!(
+        out,
+        "    {address:016x} {}",
+        escaped(names.text(frame.name))
+    )?;
+    match resolution.offset {
+        _ if depth > 0 => write!(out, " (inlined)")?,
+        Some(offset) => write!(out, "+{offset:#x}")?,
+        None => {}
+    }
+    let module = names.text(frame.module);
+    if !module.is_empty() {
+        write!(out, " ({})", escaped(module))?;
+    }
+    if let Some(source) = part.source {
+        write!(out, " {}:{}", escaped(names.text(source.file)), source.line)?;
+    }
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Pid, Timestamp};
+    use crate::profile::{Event, Frame, FrameKind, SourceLine};
+
+    #[test]
+    fn a_block_has_everything_known_of_a_sample() {
+        let mut names = Names::default();
+        let mut part = |name: &str, module: &str, kind, line: u32| SymbolFrame {
+            frame: {
+                let frame = Frame {
+                    name: names.intern(name),
+                    module: names.intern(module),
+                    kind,
+                    inlined: false,
+                };
+                names.frame_id(frame)
+            },
+            source: (line > 0).then(|| SourceLine {
+                file: names.intern("/src/a b.c"),
+                line,
+            }),
+        };
+        let resolution = |chain: Vec<SymbolFrame>, offset| Resolution {
+            chain: chain.into(),
+            offset,
+            unnamed: None,
+            unverified: false,
+        };
+        let kernel = resolution(
+            vec![part("irq", "[kernel]", FrameKind::Kernel, 0)],
+            Some(16),
+        );
+        let outer = part("main", "app", FrameKind::User, 10);
+        let inner = part("Vec<u8;\t2>", "app", FrameKind::User, 3);
+        let user = resolution(vec![outer, inner], Some(5));
+        let root = resolution(vec![part("[anon]", "[anon]", FrameKind::User, 0)], None);
+        let about = About {
+            events: vec![Event {
+                name: "cpu-clock".into(),
+                rate: "99 Hz".into(),
+            }],
+            ..About::default()
+        };
+        let mut out = Vec::new();
+        let view = SampleView {
+            time: Timestamp(1_000_000_042),
+            cpu: 3,
+            pid: Pid(7),
+            tid: Pid(8),
+            comm: "wor\nker",
+            process: "app",
+            event: 0,
+            flags: sample_flags::USER_TRUNCATED,
+            weight: 1,
+            kernel: &[(0xffff_ffff_8100_0010, &kernel)],
+            user: &[(0x401005, &user), (0x7f00_0000_0000, &root)],
+        };
+        sample(&about, &names, &view, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "\
+1970-01-01T00:00:01.000000042Z wor\\nker 7/8 (app) [cpu 3] cpu-clock
+  Kernel:
+    ffffffff81000010 irq+0x10 ([kernel])
+  Userspace:
+    0000000000401005 Vec<u8;\\t2> (inlined) (app) /src/a b.c:3
+    0000000000401005 main+0x5 (app) /src/a b.c:10
+    00007f0000000000 [anon] ([anon])
+    [truncated]
+
+"
+        );
+    }
+}

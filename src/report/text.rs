@@ -1,0 +1,153 @@
+//! Making true names safe for an output: folded lines, terminals, XML.
+
+use std::borrow::Cow;
+
+/// Characters that would break a line or a terminal.
+fn is_control(c: char) -> bool {
+    // `char::is_control` is C0, DEL and C1; the two separators end lines for many readers.
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// `name` as a frame of a folded line: `;` becomes `:`, control characters U+FFFD.
+pub fn folded(name: &str) -> Cow<'_, str> {
+    let odd = |c: char| c == ';' || is_control(c);
+    if !name.chars().any(odd) {
+        return Cow::Borrowed(name);
+    }
+    let replace = |c| match c {
+        ';' => ':',
+        c if is_control(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    Cow::Owned(name.chars().map(replace).collect())
+}
+
+/// `name` for people: control characters as `\n`, `\t`, `\u{1b}`.
+pub fn escaped(name: &str) -> Cow<'_, str> {
+    if !name.chars().any(is_control) {
+        return Cow::Borrowed(name);
+    }
+    let mut out = String::with_capacity(name.len() + 8);
+    for c in name.chars() {
+        match c {
+            c if is_control(c) => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// `text` without the characters XML 1.0 forbids.
+pub fn xml(text: &str) -> Cow<'_, str> {
+    let forbidden = |c: char| {
+        (c.is_control() && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{fffe}' | '\u{ffff}')
+    };
+    if !text.chars().any(forbidden) {
+        return Cow::Borrowed(text);
+    }
+    let replace = |c| {
+        if forbidden(c) {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    Cow::Owned(text.chars().map(replace).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folded_frames_keep_blanks_and_lose_what_breaks_lines() {
+        assert_eq!(folded("<[u8; 2] as T>::f"), "<[u8: 2] as T>::f");
+        assert_eq!(folded("a b"), "a b");
+        assert_eq!(
+            folded("a\nb\tc\x1bd\x7fe\u{85}f\u{2028}"),
+            "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f\u{fffd}"
+        );
+        assert_eq!(folded("中"), "中");
+    }
+
+    #[test]
+    fn escapes_show_the_true_name() {
+        assert_eq!(escaped("a\nb\x1b[31m;\u{9b}"), "a\\nb\\u{1b}[31m;\\u{9b}");
+        assert_eq!(escaped("a\\b"), "a\\b");
+    }
+
+    #[test]
+    fn xml_has_no_forbidden_characters() {
+        assert_eq!(
+            xml("a\0b\u{1b}\u{ffff}\n<"),
+            "a\u{fffd}b\u{fffd}\u{fffd}\n<"
+        );
+    }
+}
+
+/// Profiles for the tests of views.
+#[cfg(test)]
+pub mod tests_support {
+    use crate::event::{Pid, ProcessKey, Timestamp};
+    use crate::profile::{Event, Frame, FrameKind, Process, Profile, Row};
+
+    /// Builds a profile row by row.
+    #[derive(Default)]
+    pub struct Builder {
+        /// What is built.
+        pub profile: Profile,
+    }
+
+    impl Builder {
+        /// Adds a process.
+        pub fn process(&mut self, name: &str, pid: u32) -> u32 {
+            let name = self.profile.names.intern(name);
+            let key = ProcessKey {
+                tgid: Pid(pid),
+                start_time: Timestamp(1),
+            };
+            self.profile.processes.push(Process { key, name });
+            self.profile.processes.len() as u32 - 1
+        }
+
+        /// Adds a row of user frames in a module `mod`, root first.
+        pub fn row(&mut self, process: u32, stack: &[&str], weight: u64) {
+            let frames: Vec<_> = stack.iter().map(|name| (FrameKind::User, *name)).collect();
+            self.row_of(process, &frames, weight);
+        }
+
+        /// Adds a row of any frames, root first.
+        pub fn row_of(&mut self, process: u32, frames: &[(FrameKind, &str)], weight: u64) {
+            let profile = &mut self.profile;
+            if profile.about.events.is_empty() {
+                profile.about.events.push(Event {
+                    name: "cpu-clock".into(),
+                    rate: "99 Hz".into(),
+                });
+            }
+            let mut stack = 0;
+            for (kind, name) in frames {
+                let frame = Frame {
+                    name: profile.names.intern(name),
+                    module: profile.names.intern(match kind {
+                        FrameKind::User => "mod",
+                        FrameKind::Kernel => "[kernel]",
+                        FrameKind::Truncated => "",
+                    }),
+                    kind: *kind,
+                    inlined: false,
+                };
+                let frame = profile.names.frame_id(frame);
+                stack = profile.stacks.push(stack, frame);
+            }
+            profile.rows.push(Row {
+                process,
+                event: 0,
+                stack,
+                samples: weight,
+                weight,
+            });
+            profile.about.samples += weight;
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! How complete a report is: the lines that open each of them.
+
+use jiff::Timestamp as Wall;
+
+use crate::event::{LossClass, Timestamp};
+use crate::profile::{About, Naming, Profile};
+
+use super::text::escaped;
+
+/// Files without names that are listed.
+const FILES: usize = 5;
+/// Damaged places that are listed.
+const DAMAGES: usize = 5;
+
+/// Everything, for views that come after all samples were read.
+pub fn whole(profile: &Profile) -> Vec<String> {
+    let mut lines = opening(&profile.about);
+    lines.extend(naming(&profile.naming));
+    lines
+}
+
+/// What is known before any sample is decoded.
+pub fn opening(about: &About) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "host: {}, {}, {} CPUs; recorded by {}",
+            escaped(&about.host),
+            escaped(&about.kernel),
+            about.cpus,
+            escaped(&about.tool)
+        ),
+        format!(
+            "event: {}; target: {}",
+            events(about),
+            escaped(&about.target)
+        ),
+    ];
+    if let Some((first, last)) = about.span {
+        lines.push(format!(
+            "time: {} to {}, {}",
+            wall_time(about, first),
+            wall_time(about, last),
+            seconds(last.since(first))
+        ));
+    }
+    lines.push(samples(about));
+    lines.extend(losses(about));
+    lines.push(format!("truncated stacks: in {} samples", about.truncated));
+    lines.push(completeness(about));
+    for damage in about.damage.iter().take(DAMAGES) {
+        lines.push(format!("  {}", escaped(damage)));
+    }
+    if about.damage.len() > DAMAGES {
+        lines.push(format!("  and {} more", about.damage.len() - DAMAGES));
+    }
+    lines.extend(
+        about
+            .degraded
+            .iter()
+            .map(|note| format!("degraded: {}", escaped(note))),
+    );
+    lines
+}
+
+/// What was lost or left out, by cause.
+pub fn losses(about: &About) -> Vec<String> {
+    let list = |title: &str, pick: fn(LossClass) -> bool| {
+        let causes: Vec<String> = about
+            .losses
+            .iter()
+            .filter(|(class, count)| **count > 0 && pick(**class))
+            .map(|(class, count)| format!("{} {count}", class.label()))
+            .collect();
+        (!causes.is_empty()).then(|| format!("{title}: {}", causes.join(", ")))
+    };
+    let lost = list("lost by cause", LossClass::is_lost_sample);
+    let other = list("left out or missing", |c| {
+        !c.is_lost_sample() && !is_truncation(c)
+    });
+    lost.into_iter().chain(other).collect()
+}
+
+/// How frames were named.
+pub fn naming(naming: &Naming) -> Vec<String> {
+    let share = |what: &str, named: u64, total: u64| {
+        let percent = if total == 0 {
+            100.0
+        } else {
+            named as f64 * 100.0 / total as f64
+        };
+        format!("{what} {percent:.1} % ({named} of {total})")
+    };
+    let mut line = format!(
+        "frames named: {}, {}",
+        share("user", naming.user_named, naming.user_total),
+        share("kernel", naming.kernel_named, naming.kernel_total)
+    );
+    if naming.unverified > 0 {
+        line.push_str(&format!("; {} unverified (no build ID)", naming.unverified));
+    }
+    let mut lines = vec![line];
+    if !naming.unnamed.is_empty() {
+        let reasons: Vec<String> = naming
+            .unnamed
+            .iter()
+            .map(|(reason, count)| format!("{} {count}", reason.label()))
+            .collect();
+        lines.push(format!("frames without a name: {}", reasons.join(", ")));
+    }
+    for file in naming.files.iter().take(FILES) {
+        let id = file
+            .build_id
+            .as_ref()
+            .map_or("no build ID".to_owned(), |id| format!("build ID {id}"));
+        lines.push(format!(
+            "  {} ({id}): {}, {} frames",
+            escaped(&file.path),
+            file.reason.label(),
+            file.frames
+        ));
+    }
+    if naming.files.len() > FILES {
+        lines.push(format!("  and {} more files", naming.files.len() - FILES));
+    }
+    lines
+}
+
+/// A warning when most user frames have no name.
+pub fn warning(naming: &Naming) -> Option<String> {
+    let percent = naming.user_percent()?;
+    (percent < 50.0).then(|| {
+        let advice = match naming.files.first() {
+            Some(file) => format!(
+                "; {} is needed most ({}): bring the files and use --symfs DIR",
+                escaped(&file.path),
+                file.reason.label()
+            ),
+            None => String::new(),
+        };
+        format!("warning: only {percent:.1} % of the user frames have names{advice}")
+    })
+}
+
+/// `time` on the wall clock: UTC, RFC 3339, nanoseconds.
+pub fn wall_time(about: &About, time: Timestamp) -> String {
+    let nanoseconds = i128::from(time.0) + i128::from(about.wall_offset_ns);
+    match Wall::from_nanosecond(nanoseconds) {
+        Ok(wall) => format!("{wall:.9}"),
+        // Beyond the years jiff knows.
+        Err(_) => format!("{nanoseconds} ns since 1970"),
+    }
+}
+
+fn is_truncation(class: LossClass) -> bool {
+    matches!(class, LossClass::UserTruncated | LossClass::KernelTruncated)
+}
+
+fn events(about: &About) -> String {
+    let events: Vec<String> = about
+        .events
+        .iter()
+        .map(|e| format!("{} at {}", escaped(&e.name), e.rate))
+        .collect();
+    if events.is_empty() {
+        "none".to_owned()
+    } else {
+        events.join(", ")
+    }
+}
+
+fn seconds(nanoseconds: u64) -> String {
+    format!("{:.3} s", nanoseconds as f64 / 1e9)
+}
+
+fn samples(about: &About) -> String {
+    let mut line = format!("samples: {}; lost: {}", about.samples, about.lost);
+    if about.lost > 0 {
+        let taken = about.samples as f64 + about.lost as f64;
+        line.push_str(&format!(
+            " ({:.1} % of those taken)",
+            about.lost as f64 * 100.0 / taken
+        ));
+    }
+    line
+}
+
+fn completeness(about: &About) -> String {
+    let mut line = match &about.ended {
+        _ if about.is_damaged() => format!(
+            "capture: DAMAGED, this report is partial; {} samples are in damaged frames",
+            about.damaged_samples
+        ),
+        Some(reason) => format!("capture: complete, ended by {}", escaped(reason)),
+        None => {
+            "capture: cut short, recording did not end in order; all samples up to the cut are here"
+                .to_owned()
+        }
+    };
+    if about.cut_bytes > 0 {
+        line.push_str(&format!(
+            "; {} bytes at its end are not a whole frame",
+            about.cut_bytes
+        ));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::BuildId;
+    use crate::profile::{Event, FileProblem, Reason};
+
+    fn about() -> About {
+        About {
+            host: "web1".into(),
+            kernel: "Linux 6.18.0 x86_64".into(),
+            cpus: 2,
+            tool: "bprof 0.1.0".into(),
+            target: "system-wide".into(),
+            events: vec![Event {
+                name: "cpu-clock".into(),
+                rate: "99 Hz".into(),
+            }],
+            wall_offset_ns: 1_700_000_000_000_000_000,
+            span: Some((Timestamp(1_000_000_000), Timestamp(11_500_000_001))),
+            samples: 900,
+            lost: 100,
+            losses: [
+                (LossClass::RingFull, 100),
+                (LossClass::Idle, 7),
+                (LossClass::UserTruncated, 3),
+            ]
+            .into(),
+            truncated: 3,
+            ended: Some("the time asked for".into()),
+            ..About::default()
+        }
+    }
+
+    #[test]
+    fn a_whole_capture() {
+        assert_eq!(
+            opening(&about()),
+            [
+                "host: web1, Linux 6.18.0 x86_64, 2 CPUs; recorded by bprof 0.1.0",
+                "event: cpu-clock at 99 Hz; target: system-wide",
+                "time: 2023-11-14T22:13:21.000000000Z to 2023-11-14T22:13:31.500000001Z, 10.500 s",
+                "samples: 900; lost: 100 (10.0 % of those taken)",
+                "lost by cause: ring full 100",
+                "left out or missing: idle 7",
+                "truncated stacks: in 3 samples",
+                "capture: complete, ended by the time asked for",
+            ]
+        );
+    }
+
+    #[test]
+    fn cut_and_damaged_captures_say_so() {
+        let cut = About {
+            ended: None,
+            cut_bytes: 17,
+            ..about()
+        };
+        assert_eq!(
+            opening(&cut).last().unwrap(),
+            "capture: cut short, recording did not end in order; all samples up to the cut are here; \
+             17 bytes at its end are not a whole frame"
+        );
+        let damage = (0..7)
+            .map(|i| format!("offset {i}: bad checksum"))
+            .collect();
+        let broken = About {
+            damage,
+            damaged_samples: 12,
+            host: "a\nb".into(),
+            ..about()
+        };
+        let lines = opening(&broken);
+        assert!(
+            lines.contains(
+                &"capture: DAMAGED, this report is partial; 12 samples are in damaged frames"
+                    .to_owned()
+            )
+        );
+        assert!(lines.contains(&"  offset 4: bad checksum".to_owned()));
+        assert_eq!(lines.last().unwrap(), "  and 2 more");
+        assert!(lines.iter().all(|l| !l.contains('\n')));
+    }
+
+    #[test]
+    fn names_are_counted_and_missing_files_are_named() {
+        let naming_ = Naming {
+            user_named: 40,
+            user_total: 100,
+            kernel_named: 5,
+            kernel_total: 5,
+            unverified: 4,
+            unnamed: [(Reason::FileMissing, 50), (Reason::NoSymbol, 10)].into(),
+            files: vec![FileProblem {
+                path: "/usr/lib/libx.so".into(),
+                build_id: BuildId::new(&[0xab, 0xcd]),
+                reason: Reason::FileMissing,
+                frames: 50,
+            }],
+        };
+        assert_eq!(
+            naming(&naming_),
+            [
+                "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
+                "frames without a name: file missing 50, no symbol 10",
+                "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",
+            ]
+        );
+        assert_eq!(
+            warning(&naming_).unwrap(),
+            "warning: only 40.0 % of the user frames have names; /usr/lib/libx.so is needed most \
+             (file missing): bring the files and use --symfs DIR"
+        );
+        assert_eq!(
+            warning(&Naming {
+                user_named: 50,
+                ..naming_
+            }),
+            None
+        );
+        assert_eq!(warning(&Naming::default()), None);
+    }
+
+    #[test]
+    fn absurd_times_are_printed_too() {
+        let about = About {
+            wall_offset_ns: i64::MAX,
+            ..About::default()
+        };
+        assert_eq!(
+            wall_time(&about, Timestamp::MAX),
+            "2846-10-30T23:21:50.564327422Z"
+        );
+    }
+}

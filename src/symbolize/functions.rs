@@ -1,0 +1,119 @@
+//! The functions of an ELF image by its symbol tables: which one covers an address.
+//!
+//! Used for the vdso, and as the judge where a symbol without a size is in question: a sized function
+//! bounds its range, one without a size reaches to the next function, and labels, data, version markers
+//! and other things that are not functions never name code.
+
+use object::read::ReadRef;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+
+/// Function symbols sorted by address.
+#[derive(Debug)]
+pub struct FunctionTable {
+    functions: Vec<Function>,
+    /// The highest end among `functions[..=i]`, to know when to stop looking for one around an address.
+    reach: Vec<u64>,
+    /// (file offset, length in the file, address) of the loaded segments.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+/// A function symbol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Address in the image.
+    pub start: u64,
+    /// Address after its last byte.
+    pub end: u64,
+    /// Mangled name.
+    pub name: String,
+    sized: bool,
+    local_or_weak: bool,
+}
+
+impl FunctionTable {
+    /// Reads the symbol tables of an ELF image; `None` when it is not one.
+    pub fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<FunctionTable> {
+        let elf = object::File::parse(data).ok()?;
+        let mut functions: Vec<Function> = elf
+            .symbols()
+            .chain(elf.dynamic_symbols())
+            .filter(|s| s.kind() == SymbolKind::Text && s.section_index().is_some())
+            .filter_map(|s| {
+                let name = String::from_utf8_lossy(s.name_bytes().ok()?).into_owned();
+                let (start, size) = (s.address(), s.size());
+                (!name.is_empty()).then(|| Function {
+                    start,
+                    end: start.saturating_add(size),
+                    name,
+                    sized: size > 0,
+                    local_or_weak: s.is_weak() || s.is_local(),
+                })
+            })
+            .collect();
+        // Of several names for one function: the longest range, a global name, then by the alphabet.
+        functions.sort_by(|a, b| {
+            (a.start, b.end, a.local_or_weak, &a.name).cmp(&(
+                b.start,
+                a.end,
+                b.local_or_weak,
+                &b.name,
+            ))
+        });
+        functions.dedup_by(|later, first| later.start == first.start && later.end == first.end);
+        let segments: Vec<(u64, u64, u64)> = elf
+            .segments()
+            .map(|s| {
+                let (offset, len) = s.file_range();
+                (offset, len, s.address())
+            })
+            .collect();
+        let starts: Vec<u64> = functions.iter().map(|f| f.start).collect();
+        for function in functions.iter_mut().filter(|f| !f.sized) {
+            let next = starts.partition_point(|s| *s <= function.start);
+            let segment_end = segments
+                .iter()
+                .find(|(_, len, at)| function.start >= *at && function.start - at < *len)
+                .map_or(function.start, |(_, len, at)| at.saturating_add(*len));
+            function.end = starts
+                .get(next)
+                .map_or(segment_end, |next| segment_end.min(*next));
+        }
+        let reach = functions
+            .iter()
+            .scan(0u64, |high, f| {
+                *high = (*high).max(f.end);
+                Some(*high)
+            })
+            .collect();
+        Some(FunctionTable {
+            functions,
+            reach,
+            segments,
+        })
+    }
+
+    /// The address of a file offset, by the segment whose part of the file covers it.
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|(offset, len, address)| {
+            let inside = file_offset.checked_sub(*offset)?;
+            (inside < *len).then(|| address.wrapping_add(inside))
+        })
+    }
+
+    /// The function that covers `address`: the innermost with a size, else one without.
+    pub fn find(&self, address: u64) -> Option<&Function> {
+        let after = self.functions.partition_point(|f| f.start <= address);
+        let mut sizeless = None;
+        for i in (0..after).rev() {
+            if self.reach.get(i).is_none_or(|reach| *reach <= address) {
+                break;
+            }
+            match self.functions.get(i) {
+                Some(f) if address < f.end && f.sized => return Some(f),
+                Some(f) if address < f.end => sizeless = sizeless.or(Some(f)),
+                _ => {}
+            }
+        }
+        sizeless
+    }
+}

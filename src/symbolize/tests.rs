@@ -1,0 +1,447 @@
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+
+use super::*;
+use crate::event::{BuildId, FileVersion};
+use crate::format::aid::KernelSymbol;
+
+const C: &str = "
+volatile int sink;
+__attribute__((noinline)) int leaf(int x) { sink += x; return sink; }
+static inline __attribute__((always_inline)) int inner(int x) { sink += x; return x * sink; }
+static inline __attribute__((always_inline)) int middle(int x) { return inner(x) + 1; }
+__attribute__((noinline)) int outer(int x) { return middle(x) + leaf(x); }
+int main(void) { return outer(3); }
+";
+
+const ASM: &str = "
+.text
+.globl sized; .type sized,@function
+sized: nop
+label_inside: nop
+nop
+.size sized, 3
+nop
+nop
+.globl sizeless; .type sizeless,@function
+sizeless: nop
+nop
+.globl bare_label
+bare_label: nop
+nop
+.globl version_marker
+.set version_marker, 0
+";
+
+fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let out = dir.join(name);
+    let path = dir.join(format!("{name}{}", if source == ASM { ".s" } else { ".c" }));
+    fs::write(&path, source).unwrap();
+    let status = Command::new("gcc")
+        .args(flags)
+        .arg("-o")
+        .arg(&out)
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(status.success(), "gcc {flags:?}");
+    out
+}
+
+/// File offset of a symbol, and the recorded form of the file.
+fn offset_of(path: &Path, symbol: &str) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let address = elf
+        .symbols()
+        .find(|s| s.name() == Ok(symbol))
+        .unwrap()
+        .address();
+    let segment = elf
+        .segments()
+        .find(|s| (s.address()..s.address() + s.size()).contains(&address));
+    let segment = segment.unwrap();
+    address - segment.address() + segment.file_range().0
+}
+
+fn recorded(path: &Path) -> MappedFile {
+    let bytes = fs::read(path).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let build_id = elf
+        .section_by_name(".note.gnu.build-id")
+        .map(|s| s.data().unwrap()[16..].to_vec());
+    let meta = fs::metadata(path).unwrap();
+    MappedFile {
+        kind: MappedKind::File,
+        path: path.as_os_str().as_bytes().to_vec(),
+        version: build_id.is_none().then(|| FileVersion {
+            size: meta.len(),
+            mtime_sec: meta.mtime(),
+            mtime_nsec: meta.mtime_nsec() as u32,
+        }),
+        build_id: build_id.and_then(|id| BuildId::new(&id)),
+        inode: None,
+        deleted: false,
+    }
+}
+
+struct Resolved {
+    chain: Vec<String>,
+    offset: Option<u64>,
+    unnamed: Option<Reason>,
+    unverified: bool,
+    lines: Vec<u32>,
+}
+
+/// A symbolizer with its names.
+struct Fixture {
+    symbolizer: Symbolizer,
+    names: Names,
+}
+
+impl Fixture {
+    fn new(options: Options, aid: Aid) -> Fixture {
+        Fixture {
+            symbolizer: Symbolizer::new(options, aid),
+            names: Names::default(),
+        }
+    }
+}
+
+impl std::ops::Deref for Fixture {
+    type Target = Symbolizer;
+    fn deref(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+}
+
+impl std::ops::DerefMut for Fixture {
+    fn deref_mut(&mut self) -> &mut Symbolizer {
+        &mut self.symbolizer
+    }
+}
+
+fn resolve(fixture: &mut Fixture, code: Code, is_return: bool) -> Resolved {
+    let Fixture { symbolizer, names } = fixture;
+    let place = symbolizer.place(Place { code, is_return });
+    symbolizer.resolve(names);
+    let resolution = symbolizer.resolution(place).unwrap();
+    let chain = resolution.chain.iter();
+    Resolved {
+        chain: chain
+            .clone()
+            .map(|part| {
+                let frame = names.frames()[part.frame as usize];
+                format!("{} {}", names.text(frame.name), names.text(frame.module))
+            })
+            .collect(),
+        offset: resolution.offset,
+        unnamed: resolution.unnamed,
+        unverified: resolution.unverified,
+        lines: chain
+            .filter_map(|part| part.source.map(|s| s.line))
+            .collect(),
+    }
+}
+
+fn symbolizer() -> Fixture {
+    Fixture::new(Options::default(), Aid::default())
+}
+
+#[test]
+fn a_file_names_its_functions_with_inlined_ones_and_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-g", "-Wl,--build-id"]);
+    let mut s = symbolizer();
+    let file = s.file(&recorded(&prog));
+    let leaf = offset_of(&prog, "leaf");
+    let found = resolve(&mut s, Code::File(file, leaf), false);
+    assert_eq!(found.chain, ["leaf prog"]);
+    assert_eq!(
+        (found.offset, found.unnamed, found.unverified),
+        (Some(0), None, false)
+    );
+    assert_eq!(found.lines, [3]);
+
+    // Somewhere in `outer` both levels of inlined code are found, outermost first.
+    let outer = offset_of(&prog, "outer");
+    let chains: Vec<_> = (0..32)
+        .map(|i| resolve(&mut s, Code::File(file, outer + i), false).chain)
+        .collect();
+    assert!(
+        chains
+            .iter()
+            .any(|c| *c == ["outer prog", "middle prog", "inner prog"]),
+        "{chains:?}"
+    );
+
+    // A return address right behind `leaf` belongs to `leaf`'s last byte.
+    let size = (1..200)
+        .find(|i| resolve(&mut s, Code::File(file, leaf + i), false).chain != ["leaf prog"])
+        .unwrap();
+    let found = resolve(&mut s, Code::File(file, leaf + size - 1), true);
+    assert_eq!(
+        (found.chain, found.offset),
+        (vec!["leaf prog".to_owned()], Some(size))
+    );
+}
+
+#[test]
+fn another_build_of_the_file_names_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-Wl,--build-id"]);
+    let leaf = offset_of(&prog, "leaf");
+    let mapped = recorded(&prog);
+    let changed = C.replace("x * sink", "x * sink + 1");
+    compile(dir.path(), "prog", &changed, &["-O1", "-Wl,--build-id"]);
+    let mut s = symbolizer();
+    let file = s.file(&mapped);
+    let found = resolve(&mut s, Code::File(file, leaf), true);
+    assert_eq!(found.chain, [format!("[prog+{:#x}] prog", leaf + 1)]);
+    assert_eq!(found.unnamed, Some(Reason::BuildIdDiffers));
+
+    compile(dir.path(), "prog", C, &["-O1", "-Wl,--build-id=none"]);
+    let mut s = symbolizer();
+    let file = s.file(&mapped);
+    assert_eq!(
+        resolve(&mut s, Code::File(file, leaf), false).unnamed,
+        Some(Reason::BuildIdDiffers)
+    );
+
+    fs::remove_file(&prog).unwrap();
+    let mut s = symbolizer();
+    let file = s.file(&mapped);
+    let place = s.place(Place {
+        code: Code::File(file, leaf),
+        is_return: false,
+    });
+    s.resolve(&mut Names::default());
+    s.count(place, 7);
+    let naming = s.naming();
+    assert_eq!((naming.user_named, naming.user_total), (0, 7));
+    assert_eq!(naming.unnamed, [(Reason::FileMissing, 7)].into());
+    assert_eq!(naming.files[0].path.as_bytes(), mapped.path);
+    assert_eq!(
+        (naming.files[0].frames, naming.files[0].reason),
+        (7, Reason::FileMissing)
+    );
+}
+
+#[test]
+fn a_file_without_build_id_is_unverified() {
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-Wl,--build-id=none"]);
+    let mut s = symbolizer();
+    let file = s.file(&recorded(&prog));
+    let found = resolve(&mut s, Code::File(file, offset_of(&prog, "leaf")), false);
+    assert_eq!(found.chain, ["leaf prog"]);
+    assert!(found.unverified);
+    s.count(0, 3);
+    assert_eq!((s.naming().unverified, s.naming().user_named), (3, 3));
+}
+
+#[test]
+fn files_are_found_below_symfs_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir_all(root.join("opt")).unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-Wl,--build-id"]);
+    let leaf = offset_of(&prog, "leaf");
+    let mut mapped = recorded(&prog);
+    let options = Options {
+        symfs: Some(root.clone()),
+    };
+    let mut s = Fixture::new(options.clone(), Aid::default());
+    let file = s.file(&mapped);
+    assert_eq!(
+        resolve(&mut s, Code::File(file, leaf), false).unnamed,
+        Some(Reason::FileMissing)
+    );
+
+    fs::rename(&prog, root.join("opt/prog")).unwrap();
+    mapped.path = b"/../opt/prog".to_vec();
+    let mut s = Fixture::new(options, Aid::default());
+    let file = s.file(&mapped);
+    assert_eq!(
+        resolve(&mut s, Code::File(file, leaf), false).chain,
+        ["leaf prog"]
+    );
+}
+
+#[test]
+fn only_functions_name_code_and_only_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["-shared", "-nostdlib", "-Wl,--build-id"];
+    let lib = compile(dir.path(), "lib.so", ASM, &flags);
+    let mut s = symbolizer();
+    let file = s.file(&recorded(&lib));
+    let start = offset_of(&lib, "sized");
+    let names: Vec<String> = (0..11)
+        .map(|i| resolve(&mut s, Code::File(file, start + i), false).chain[0].clone())
+        .collect();
+    let unnamed = |i: u64| format!("[lib.so+{:#x}] lib.so", start + i);
+    let expected = [
+        "sized lib.so".to_owned(),
+        // A label in a function is not a function.
+        "sized lib.so".to_owned(),
+        "sized lib.so".to_owned(),
+        // What follows a function that has a size is not part of it.
+        unnamed(3),
+        unnamed(4),
+        // One without a size reaches to the next function, not to a bare label.
+        "sizeless lib.so".to_owned(),
+        "sizeless lib.so".to_owned(),
+        "sizeless lib.so".to_owned(),
+        "sizeless lib.so".to_owned(),
+    ];
+    assert_eq!(names[..9], expected);
+    // Data, headers and what is not in the file have no names.
+    assert_eq!(
+        resolve(&mut s, Code::File(file, 0), false).unnamed,
+        Some(Reason::NoSymbol)
+    );
+    assert_eq!(
+        resolve(&mut s, Code::File(file, 1 << 40), false).unnamed,
+        Some(Reason::NoSymbol)
+    );
+    assert_eq!(
+        resolve(&mut s, Code::File(file, u64::MAX), true).unnamed,
+        Some(Reason::NoSymbol)
+    );
+}
+
+#[test]
+fn a_broken_file_costs_its_names_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-g", "-Wl,--build-id"]);
+    let leaf = offset_of(&prog, "leaf");
+    let mapped = recorded(&prog);
+    // A debug link with a wrong checksum: names come from the symbol table, with one warning.
+    fs::write(dir.path().join("prog.debug"), b"not the debug file").unwrap();
+    let objcopy = |args: &[&str]| {
+        let status = Command::new("objcopy")
+            .current_dir(dir.path())
+            .args(args)
+            .status()
+            .unwrap();
+        assert!(status.success());
+    };
+    objcopy(&["--strip-debug", "--add-gnu-debuglink=prog.debug", "prog"]);
+    fs::write(dir.path().join("prog.debug"), b"changed since").unwrap();
+    let mut s = symbolizer();
+    let file = s.file(&mapped);
+    assert_eq!(
+        resolve(&mut s, Code::File(file, leaf), false).chain,
+        ["leaf prog"]
+    );
+    let warnings = s.take_warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].contains("debug information not used"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn the_capture_names_kernel_vdso_and_jit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = compile(dir.path(), "vdso", ASM, &["-shared", "-nostdlib"]);
+    let sized = offset_of(&image, "sized");
+    let process = crate::event::ProcessKey {
+        tgid: crate::event::Pid(3),
+        start_time: crate::event::Timestamp(1),
+    };
+    let aid = Aid {
+        kernel: KernelSymbols {
+            stext: 0x1000,
+            symbols: vec![KernelSymbol {
+                start: 0x1000,
+                end: 0x1100,
+                name: "nft_do_chain".into(),
+                module: Some("nf_tables".into()),
+            }],
+        },
+        vdso: Some(Vdso {
+            image: fs::read(&image).unwrap(),
+        }),
+        perf_maps: vec![PerfMap {
+            process,
+            since: crate::event::Timestamp(0),
+            until: crate::event::Timestamp(9),
+            symbols: vec![crate::format::aid::JitSymbol {
+                start: 0x7000,
+                len: 0x10,
+                name: b"LazyCompile:~f /x.js:1\xff".to_vec(),
+            }],
+        }],
+    };
+    let mut s = Fixture::new(Options::default(), aid);
+    let mut show = |code, is_return| {
+        let found = resolve(&mut s, code, is_return);
+        (found.chain[0].clone(), found.offset, found.unnamed)
+    };
+    assert_eq!(
+        show(Code::Kernel(0x1010), true),
+        ("nft_do_chain [nf_tables]".into(), Some(0x11), None)
+    );
+    let none = Some(Reason::NoKernelSymbol);
+    assert_eq!(
+        show(Code::Kernel(0x1100), false),
+        ("[kernel] [kernel]".into(), None, none)
+    );
+    assert_eq!(
+        show(Code::Vdso(sized + 1), false),
+        ("sized [vdso]".into(), Some(1), None)
+    );
+    let none = Some(Reason::NoSymbol);
+    assert_eq!(show(Code::Vdso(sized + 3), true).2, none);
+    let jit = ("LazyCompile:~f /x.js:1\u{fffd} [jit]".into(), Some(4), None);
+    assert_eq!(show(Code::Jit(0, 0, 4), false), jit);
+    let anonymous = Some(Reason::Anonymous);
+    assert_eq!(
+        show(Code::Jit(0, 9, 4), false),
+        ("[anon] [anon]".into(), None, anonymous)
+    );
+    assert_eq!(show(Code::Vsyscall, false).0, "[vsyscall] [vsyscall]");
+    let unknown = Reason::NotMapped;
+    assert_eq!(
+        show(Code::Unknown(unknown), false),
+        ("[unknown] ".into(), None, Some(unknown))
+    );
+}
+
+#[test]
+fn memory_without_a_file_has_a_label() {
+    let file = |kind, path: &str| MappedFile {
+        kind,
+        path: path.into(),
+        build_id: None,
+        inode: None,
+        version: None,
+        deleted: false,
+    };
+    for (kind, path, expected, reason) in [
+        (MappedKind::Anonymous, "//anon", "[anon]", Reason::Anonymous),
+        (
+            MappedKind::Memfd,
+            "/memfd:jit code",
+            "[memfd:jit code]",
+            Reason::NoPath,
+        ),
+        (
+            MappedKind::Memfd,
+            "/SYSV00000000",
+            "[SYSV00000000]",
+            Reason::NoPath,
+        ),
+        (MappedKind::Special, "[heap]", "[heap]", Reason::NoPath),
+        (MappedKind::Special, "", "[anon]", Reason::Anonymous),
+    ] {
+        assert_eq!(label(&file(kind, path)), (expected.to_owned(), reason));
+    }
+}
