@@ -163,14 +163,11 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
     } else {
         ("", "")
     };
+    let title = fit("function", name);
     writeln!(
         out,
-        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {}  module{end}",
-        "self",
-        "self%",
-        "total",
-        "total%",
-        fit("function", name)
+        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {title}  module{end}",
+        "self", "self%", "total", "total%"
     )?;
     for row in rows {
         let share = percent(row.counts.own, total);

@@ -143,7 +143,6 @@ impl Symbolizer {
             ..file.clone()
         };
         let next = self.files.len() as FileNumber;
-
         *self.file_index.entry(key).or_insert_with_key(|key| {
             self.files.push(FileEntry {
                 file: key.clone(),
