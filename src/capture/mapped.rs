@@ -15,6 +15,7 @@ use memmap2::Mmap;
 /// A file mapped for reading.
 #[derive(Debug)]
 pub struct Mapped {
+    file: File,
     map: Mmap,
     slot: &'static Slot,
 }
@@ -42,7 +43,7 @@ static RANGES: [Slot; SLOTS] = [const {
 
 impl Mapped {
     /// Maps all of `file`, which is a regular file.
-    pub fn new(file: &File) -> io::Result<Mapped> {
+    pub fn new(file: File) -> io::Result<Mapped> {
         install()?;
         let free = RANGES
             .iter()
@@ -50,7 +51,7 @@ impl Mapped {
         let slot = free.ok_or_else(|| io::Error::other("too many captures are open"))?;
         // SAFETY: the bytes may change under us. They are only ever copied out, by `read`, and are hostile input
         // to everything after it.
-        let map = match unsafe { Mmap::map(file) } {
+        let map = match unsafe { Mmap::map(&file) } {
             Ok(map) => map,
             Err(err) => {
                 slot.taken.store(false, Ordering::Release);
@@ -61,7 +62,7 @@ impl Mapped {
         slot.shrunk.store(false, Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
         slot.end.store(start + map.len(), Ordering::Release);
-        Ok(Mapped { map, slot })
+        Ok(Mapped { file, map, slot })
     }
 
     /// Length when it was mapped, in bytes.
@@ -72,13 +73,12 @@ impl Mapped {
     /// Replaces `out` by the bytes of `range`; an error when the file does not have them, or has them no more.
     pub fn read(&self, range: std::ops::Range<usize>, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
+        let end = range.end as u64;
         out.extend_from_slice(self.map.get(range).ok_or(io::ErrorKind::UnexpectedEof)?);
-        if self.slot.shrunk.load(Ordering::Acquire) {
+        // The rest of a page the file still has in part reads as zeros without any signal.
+        if self.slot.shrunk.load(Ordering::Acquire) || self.file.metadata()?.len() < end {
             out.clear();
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file has shrunk while it was read",
-            ));
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ mod tests {
     fn a_file_that_shrinks_is_an_error_and_not_a_signal() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(16 * 4096).expect("longer");
-        let mapped = Mapped::new(&file).expect("mapped");
+        let mapped = Mapped::new(file.try_clone().expect("a copy")).expect("mapped");
         let mut out = Vec::new();
         mapped.read(0..5000, &mut out).expect("still there");
         assert_eq!(out.len(), 5000);

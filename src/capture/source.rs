@@ -37,7 +37,7 @@ impl Source {
         if metadata.len() == 0 {
             return Ok(Source::Bytes(Vec::new()));
         }
-        Mapped::new(&file)
+        Mapped::new(file)
             .map(Source::File)
             .map_err(CaptureError::Open)
     }

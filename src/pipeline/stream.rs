@@ -8,7 +8,7 @@ use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, Resolution, SampleView};
 use crate::symbolize::{Options, Symbolizer};
 
-use super::segment::{FrameLists, Frames, Key, Segment};
+use super::segment::{FrameLists, Frames, Key, STRAY, Segment};
 use super::{about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
@@ -208,7 +208,10 @@ impl Stream {
                 break;
             };
             for (_, place) in next.kernel.iter().chain(next.user.iter()) {
-                self.symbolizer.count(*place, 1);
+                match *place {
+                    STRAY => self.symbolizer.count_ended_early(1),
+                    place => self.symbolizer.count(place, 1),
+                }
             }
             let symbolizer = &self.symbolizer;
             let resolved = |frames: &Frames| -> Vec<(u64, &Resolution)> {

@@ -151,22 +151,21 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
     if let Some(width) = options.width {
         // Two counts, two shares of 7 columns, and 2 columns between each two.
         let left = width.saturating_sub(own + all + 2 * 7 + 5 * 2);
-        if name + module > left {
-            module = module
-                .min(MODULE_MIN.max(left / 3))
-                .max(left.saturating_sub(name).min(module));
-            name = name.min(NAME_MIN.max(left.saturating_sub(module)));
-        }
+        module = module.min(MODULE_MIN.max(left / 3));
+        name = name.min(NAME_MIN.max(left.saturating_sub(module)));
+    } else {
+        // Names have the end of the line, however long they are.
+        name = usize::MAX;
     }
     let (bold, end) = if options.color {
         ("\x1b[1m", "\x1b[0m")
     } else {
         ("", "")
     };
-    let title = fit("function", name);
+    let title = fit("module", module);
     writeln!(
         out,
-        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {title}  module{end}",
+        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {title}  function{end}",
         "self", "self%", "total", "total%"
     )?;
     for row in rows {
@@ -182,8 +181,8 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
             row.counts.own,
             row.counts.total,
             percent(row.counts.total, total),
-            fit(&row.name, name),
-            cut(&row.module, module)
+            fit(&row.module, module),
+            cut(&row.name, name)
         );
         writeln!(out, "{start}{}{end}", line.trim_end())?;
     }
@@ -268,11 +267,11 @@ mod tests {
         );
         assert!(text.contains("# 5 samples have no frames"), "{text}");
         assert!(
-            text.contains("   4   26.67%      4   26.67%  f         mod\n"),
+            text.contains("   4   26.67%      4   26.67%  mod       f\n"),
             "{text}"
         );
         assert!(
-            text.contains("   4   26.67%      4   26.67%  irq       [kernel]\n"),
+            text.contains("   4   26.67%      4   26.67%  [kernel]  irq\n"),
             "{text}"
         );
     }
