@@ -340,6 +340,9 @@ pub struct Naming {
     pub unnamed: BTreeMap<Reason, u64>,
     /// Files that could not name their frames, most frames first.
     pub files: Vec<FileProblem>,
+    /// Samples whose user stack was ended where the frame-pointer walk had left the program's code: what it took
+    /// for return addresses lies in no executable mapping.
+    pub ended_early: u64,
 }
 
 impl Naming {

@@ -18,7 +18,7 @@ use crate::symbolize::{Aid, Options, Symbolizer};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
-use segment::{CUT, Key, Lookup, PlaceStacks, Segment};
+use segment::{CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
 
 /// Counts all samples of a capture by process and stack, with names.
 ///
@@ -212,8 +212,10 @@ impl Counter {
             if let Some(sum) = samples.get_mut(*caller as usize) {
                 *sum = sum.saturating_add(count);
             }
-            if *place != CUT {
-                self.symbolizer.count(*place, count);
+            match *place {
+                CUT => {}
+                STRAY => self.symbolizer.count_ended_early(count),
+                place => self.symbolizer.count(place, count),
             }
         }
     }

@@ -330,6 +330,11 @@ pub(super) struct PlaceStacks {
 /// Stands for a place in [`PlaceStacks`] where callers were cut off.
 pub(super) const CUT: PlaceId = PlaceId::MAX;
 
+/// Stands for a place where a frame-pointer walk left the program's code. Code built without frame pointers uses
+/// the register for other things, and the walk then takes whatever it points to for return addresses: from the
+/// first of them that is no code, nothing towards the root is known. Such frames are not shown, but counted.
+pub(super) const STRAY: PlaceId = PlaceId::MAX - 1;
+
 impl PlaceStacks {
     fn push(&mut self, caller: u32, place: PlaceId) -> u32 {
         let next = self.nodes.len() as u32 + 1;
@@ -392,7 +397,11 @@ impl Lookup {
                 let context = (key.view, key.foreign);
                 while let Some((number, address)) = self.path.pop() {
                     let place = segment.user_place(tables, symbolizer, context, (address, true));
-                    stack = stacks.push(stack, place);
+                    stack = if symbolizer.is_unmapped(place) {
+                        stacks.push(0, STRAY)
+                    } else {
+                        stacks.push(stack, place)
+                    };
                     self.user
                         .insert(((key.view, key.foreign, number), user_cut), stack);
                 }
@@ -457,14 +466,17 @@ impl FrameLists {
             .user
             .entry((key.view, key.foreign, key.user))
             .or_insert_with(|| {
-                let list = frames(&tables.user, key.user).map(|frame| {
-                    let context = (key.view, key.foreign);
-                    (
-                        frame.0,
-                        segment.user_place(tables, symbolizer, context, frame),
-                    )
-                });
-                list.collect()
+                let context = (key.view, key.foreign);
+                let mut list = Vec::new();
+                for frame in frames(&tables.user, key.user) {
+                    let place = segment.user_place(tables, symbolizer, context, frame);
+                    if frame.1 && symbolizer.is_unmapped(place) {
+                        list.push((0, STRAY));
+                        break;
+                    }
+                    list.push((frame.0, place));
+                }
+                list.into()
             });
         Rc::clone(list)
     }

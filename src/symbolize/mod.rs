@@ -197,6 +197,18 @@ impl Symbolizer {
         }
     }
 
+    /// Counts `samples` samples whose user stack was ended where it left known code.
+    pub fn count_ended_early(&mut self, samples: u64) {
+        self.naming.ended_early = self.naming.ended_early.saturating_add(samples);
+    }
+
+    /// Whether nothing is mapped where a place is, in a process whose mappings are known.
+    pub fn is_unmapped(&self, place: PlaceId) -> bool {
+        self.places
+            .get(place as usize)
+            .is_some_and(|at| at.code == Code::Unknown(Reason::NotMapped))
+    }
+
     /// How frames were named, of those counted.
     pub fn naming(&self) -> Naming {
         let mut naming = self.naming.clone();

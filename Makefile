@@ -1,0 +1,80 @@
+# Everything from a fresh clone: rustup's Rust and gcc are there, the rest is installed by `make deps`.
+
+CARGO ?= cargo
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test lint clean need-cargo need-root
+
+# Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep).
+PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps
+
+# What a demo or a test needs beside packages. HOME and PATH keep rustup's cargo in reach of root.
+AS_ROOT = sudo --preserve-env=HOME env "PATH=$$PATH" make
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+deps: need-cargo ## Install what is missing of the Debian packages needed (as root; otherwise say what)
+	@missing=(); \
+	for package in $(PACKAGES); do \
+		[[ $$(dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null || true) == 'install ok installed' ]] \
+			|| missing+=("$$package"); \
+	done; \
+	if (( $${#missing[@]} == 0 )); then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "These Debian packages, or what your system calls them, may be missing: $${missing[*]}"; exit 0; \
+	fi; \
+	if (( $$(id -u) != 0 )); then \
+		echo "Missing: $${missing[*]}. Install them first:" >&2; \
+		echo "    sudo apt-get install $${missing[*]}" >&2; exit 1; \
+	fi; \
+	echo "Installing: $${missing[*]}"; \
+	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$${missing[@]}"
+
+build: deps ## Build target/release/profiler
+	$(CARGO) build --release --locked
+
+demo: what = demo
+demo: need-root deps ## Record a small workload, show where its time went, leave demo.bprof, demo.folded, demo.svg (as root)
+	$(CARGO) build --release --locked
+	@mkdir -p target/demo
+	g++ -std=c++17 -O2 -g -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer \
+		-o target/demo/burn tests/workloads/burn.cpp
+	gcc -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o target/demo/storm tests/workloads/storm.c
+	gcc -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o target/demo/quick tests/workloads/quick.c
+	target/release/profiler record -o demo.bprof -F 499 -- sh tests/workloads/demo.sh target/demo
+	target/release/profiler report --folded -o demo.folded demo.bprof
+	target/release/profiler report --flamegraph demo.svg demo.bprof
+	target/release/profiler report --top 15 demo.bprof
+	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" demo.* target; fi
+	@echo
+	@echo "demo.bprof   the capture:            target/release/profiler report --standard demo.bprof | less"
+	@echo "demo.folded  folded stacks:          for inferno-flamegraph, flamegraph.pl, speedscope ..."
+	@echo "demo.svg     the flame graph of it:  open it in a browser"
+
+test: what = test
+test: need-root deps ## Run all tests, those that record for real included (as root)
+	$(CARGO) test --locked --no-fail-fast
+
+lint: deps ## Check format and lints, with and without the recording half
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
+
+clean: ## Remove what was built and what the demo left
+	$(CARGO) clean
+	rm -f demo.bprof demo.bprof.old demo.folded demo.svg
+
+need-cargo:
+	@command -v $(CARGO) >/dev/null || { \
+		echo "cargo is not in PATH. Install Rust from https://rustup.rs, then run make again." >&2; exit 1; }
+
+need-root: need-cargo
+	@if (( $$(id -u) != 0 )); then \
+		$(MAKE) --no-print-directory deps || true; \
+		echo 'make $(what) records with eBPF and needs root:' >&2; \
+		echo '    $(AS_ROOT) $(what)' >&2; exit 1; \
+	fi
+	@[[ -r /sys/kernel/btf/vmlinux ]] || { \
+		echo "This kernel has no BTF (/sys/kernel/btf/vmlinux): recording needs CONFIG_DEBUG_INFO_BTF=y." >&2; exit 1; }

@@ -1,0 +1,251 @@
+//! Who was it: reused PIDs, exec, libraries that come and go. A name of the wrong program is the
+//! worst a profiler can do.
+
+use std::path::Path;
+
+use crate::common::workload::{BLUE, HOST, ONE, ONE_PIE, RED, REUSE, TWO, TWO_PIE};
+use crate::common::{Attached, Bench, Folded, Program, Recorded, Truth};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the path is UTF-8")
+}
+
+/// No stack of one program holds the other's function, and none holds both.
+fn check_apart(folded: &Folded, one: Program, two: Program) {
+    folded.check_none("a name of another program", |s| {
+        (s.comm == one.name && s.has("two_spin")) || (s.comm == two.name && s.has("one_spin"))
+    });
+    folded.check_none("names of both programs in one stack", |s| {
+        s.has("one_spin") && s.has("two_spin")
+    });
+}
+
+/// A01: programs of the same layout under one PID, one after the other, three rounds.
+#[test]
+fn a01_a_reused_pid_is_another_process() {
+    for (one, two) in [(ONE, TWO), (ONE_PIE, TWO_PIE)] {
+        let bench = Bench::new();
+        let (reuse, one_path, two_path) = (REUSE.build(), one.build(), two.build());
+        let command = [text(&reuse), "3", "0.25", text(&one_path), text(&two_path)];
+        let recorded = bench.record_command(&command).ok();
+        let (folded, truth) = (recorded.folded(), recorded.truth());
+        let children = folded.only(|s| s.comm == one.name || s.comm == two.name);
+        children.check_share("one_spin", 0.4..=0.6, |s| s.has("one_spin"));
+        children.check_share("two_spin", 0.4..=0.6, |s| s.has("two_spin"));
+        check_apart(&folded, one, two);
+
+        let pid: u32 = truth.words("pid ")[0]
+            .parse()
+            .expect("the workload prints its children's PID");
+        children.check_none("a PID that was never used", |s| s.pid != pid);
+        check_process_count(&recorded);
+    }
+}
+
+/// A01 without exec: the image stays, the process does not.
+#[test]
+fn a01_a_reused_pid_without_exec() {
+    let bench = Bench::new();
+    let recorded = bench
+        .record_command(&[text(&REUSE.build()), "3", "0.2", "--no-exec"])
+        .ok();
+    let (folded, truth) = (recorded.folded(), recorded.truth());
+    truth.check_shares(&folded);
+    check_process_count(&recorded);
+}
+
+/// Six children of one PID are six; their parent sleeps and may have no sample.
+fn check_process_count(recorded: &Recorded) {
+    let seen = recorded.summary_number("process");
+    assert!(
+        (6..=7).contains(&seen),
+        "{seen} processes\n{}",
+        recorded.stderr
+    );
+}
+
+/// A01 seen by a system-wide recording, which knows the processes only from the kernel's events.
+#[test]
+fn a01_a_reused_pid_system_wide() {
+    let bench = Bench::new();
+    let mut command = REUSE.command();
+    command.args(["5", "0.1"]).arg(ONE.build()).arg(TWO.build());
+    let (recorded, _) = bench.record_attached(Attached::start(command), &["-a"]);
+    let folded = recorded.ok().folded();
+    check_apart(&folded, ONE, TWO);
+    let children = folded.only(|s| s.comm == ONE.name || s.comm == TWO.name);
+    children.check_share("one_spin", 0.4..=0.6, |s| s.has("one_spin"));
+    children.check_share("two_spin", 0.4..=0.6, |s| s.has("two_spin"));
+}
+
+/// A02: fork and exec from a shell that burns itself before.
+#[test]
+fn a02_exec_from_a_shell() {
+    for program in [ONE, ONE_PIE] {
+        let bench = Bench::new();
+        let script = format!(
+            "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done; exec {} 0.8",
+            text(&program.build())
+        );
+        let folded = bench.record_command(&["sh", "-c", &script]).ok().folded();
+        folded.check_least("the program's function", 0.4, |s| {
+            s.comm == program.name && s.has("one_spin")
+        });
+        folded.check_least("the shell", 0.02, |s| s.comm == "sh");
+        folded.check_none("the program's function in the shell", |s| {
+            s.comm == "sh" && s.has("one_spin")
+        });
+        let own = folded.only(|s| s.comm == program.name);
+        own.check_least("frames of the program", 0.97, |s| {
+            s.has("one_spin") || !s.user().any(|f| f.starts_with('['))
+        });
+        let shells = |f: &str| f.contains("dash") || f.contains("[sh+");
+        own.check_none("the shell's frames in the program", |s| {
+            s.user().any(shells)
+        });
+    }
+}
+
+/// A02: one process becomes another program of the very same layout again and again.
+#[test]
+fn a02_a_chain_of_execs() {
+    for (one, two) in [(ONE, TWO), (ONE_PIE, TWO_PIE)] {
+        let bench = Bench::new();
+        let (one_path, two_path) = (one.build(), two.build());
+        let mut chain: Vec<&str> = Vec::new();
+        for _ in 0..40 {
+            chain.extend([text(&one_path), "0.02", text(&two_path), "0.02"]);
+        }
+        let recorded = bench.record_command(&chain).ok();
+        let (folded, truth) = (recorded.folded(), recorded.truth());
+        check_apart(&folded, one, two);
+        truth.check_shares(&folded);
+        truth.check_count(&folded);
+        assert_eq!(
+            recorded.summary_number("process"),
+            1,
+            "exec makes no process\n{}",
+            recorded.stderr
+        );
+    }
+}
+
+/// A02: the same program again; with PIE its addresses are others each time.
+#[test]
+fn a02_the_same_program_again() {
+    let bench = Bench::new();
+    let one = ONE_PIE.build();
+    let chain: Vec<&str> = [text(&one), "0.05"].repeat(16);
+    let recorded = bench.record_command(&chain).ok();
+    let folded = recorded.folded();
+    folded.check_least("one_spin", 0.9, |s| s.has_chain(&["main", "one_spin"]));
+    folded
+        .only(|s| s.has("main"))
+        .check_none("an address without a name", |s| s.has_unnamed());
+}
+
+/// A02: execve by a thread that is not the first; the process keeps its number and loses its other
+/// threads.
+#[test]
+fn a02_exec_from_a_thread() {
+    let bench = Bench::new();
+    let (one, two) = (ONE_PIE.build(), TWO_PIE.build());
+    let command = [text(&one), "0.4", "--from-thread", text(&two), "0.5"];
+    let recorded = bench.record_command(&command).ok();
+    let (folded, truth) = (recorded.folded(), recorded.truth());
+    check_apart(&folded, ONE_PIE, TWO_PIE);
+    let before = folded.count(|s| s.has("one_spin")) as f64;
+    let after = folded.count(|s| s.has("two_spin")) as f64;
+    let hz = f64::from(crate::common::HZ);
+    // `truth` of the first image lacks what its first thread did while the other one came up: at
+    // least is all it says.
+    assert!(
+        before >= 0.9 * truth.of("one_spin") * hz,
+        "one_spin: {before} samples\n{folded}"
+    );
+    assert!(
+        (0.9..=1.1).contains(&(after / (truth.of("two_spin") * hz))),
+        "two_spin: {after} samples\n{folded}"
+    );
+    folded.check_none("more than one process", |s| s.pid != folded.stacks[0].pid);
+}
+
+/// A02 for a process that already runs when the recorder comes.
+#[test]
+fn a02_exec_after_the_attach() {
+    let bench = Bench::new();
+    let mut command = ONE_PIE.command();
+    command
+        .args(["0.4"])
+        .arg(TWO.build())
+        .arg("0.4")
+        .arg(ONE.build())
+        .arg("0.4");
+    let workload = Attached::start(command);
+    let args = ["-p".to_owned(), workload.pid_arg()];
+    let (recorded, truth) = bench.record_attached(workload, &args);
+    let folded = recorded.ok().folded();
+    folded.check_none("a name of another program", |s| {
+        (s.comm == TWO.name) != s.has("two_spin") && (s.has("one_spin") || s.has("two_spin"))
+    });
+    truth.check_shares(&folded);
+}
+
+/// A03: a library loaded after the recorder came.
+#[test]
+fn a03_a_library_loaded_later() {
+    let bench = Bench::new();
+    let mut command = HOST.command();
+    command.arg("1").arg(RED.build());
+    let workload = Attached::start(command);
+    let args = ["-p".to_owned(), workload.pid_arg()];
+    let (recorded, _) = bench.record_attached(workload, &args);
+    let folded = recorded.ok().folded();
+    folded.check_least("red_spin", 0.8, |s| {
+        s.has_chain(&["load_and_run", "red_spin"])
+    });
+}
+
+/// A03: one library after the other at the same address, for a command and for a process that was
+/// there before.
+#[test]
+fn a03_another_library_at_the_same_address() {
+    for attached in [false, true] {
+        let bench = Bench::new();
+        let (red, blue) = (RED.build(), BLUE.build());
+        // Unequal shares: a name given to the wrong library shows.
+        let order = [&red, &blue, &red, &red, &blue, &red, &red];
+        let (recorded, truth) = if attached {
+            let mut command = HOST.command();
+            command.arg("0.2").args(order);
+            let workload = Attached::start(command);
+            let args = ["-p".to_owned(), workload.pid_arg()];
+            bench.record_attached(workload, &args)
+        } else {
+            let host = HOST.build();
+            let mut command = vec![text(&host), "0.2"];
+            command.extend(order.map(|p| text(p)));
+            let recorded = bench.record_command(&command);
+            let truth = recorded.truth();
+            (recorded, truth)
+        };
+        check_same_address(&truth);
+        let folded = recorded.ok().folded();
+        truth.check_shares(&folded);
+        folded.check_least("a library's function", 0.95, |s| {
+            s.has("red_spin") || s.has("blue_spin")
+        });
+        folded.check_none("both libraries in one stack", |s| {
+            s.has("red_spin") && s.has("blue_spin")
+        });
+    }
+}
+
+/// The workload must have met the case, or the test tests nothing.
+fn check_same_address(truth: &Truth) {
+    let addresses = truth.words("address ");
+    assert!(
+        addresses.len() > 1 && addresses.iter().all(|a| *a == addresses[0]),
+        "not one address: {addresses:?}"
+    );
+}

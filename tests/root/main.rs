@@ -1,0 +1,17 @@
+//! Records for real: every test here samples a workload with eBPF and compares the report with what
+//! the workload knows about itself.
+//!
+//! Needs root (or CAP_BPF and CAP_PERFMON) and `gcc`, `g++` and `rustc`; run it with `make test`.
+//! Without the privileges each test fails and says so: a test that did not run has not passed.
+//!
+//! System-wide recordings would disturb each other, so the tests take turns (see
+//! [`common::Bench`]).
+
+mod common;
+mod events;
+mod identity;
+mod output;
+mod privileges;
+mod processes;
+mod stacks;
+mod targets;

@@ -1,0 +1,402 @@
+//! Manners of a recording: files, exit statuses, signals, and what the reports of a real capture
+//! keep to.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::workload::{BURN_C, ONE, QUICK};
+use crate::common::{Attached, Bench, HZ, PROFILER, Running};
+
+#[test]
+fn the_exit_status_is_the_commands() {
+    let bench = Bench::new();
+    for code in [0, 1, 7, 126, 255] {
+        let recorded = bench.record(&["--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(recorded.code(), code, "{recorded:#?}");
+        assert!(recorded.capture.exists(), "{recorded:#?}");
+        recorded.report(&["--folded"]);
+    }
+    // As shells say it: 128 and the signal's number.
+    let recorded = bench.record(&["--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(recorded.code(), 128 + libc::SIGTERM, "{recorded:#?}");
+}
+
+#[test]
+fn a_command_that_cannot_start_leaves_nothing() {
+    let bench = Bench::new();
+    let recorded = bench.record(&["--", "no-such-command-anywhere"]);
+    assert_eq!(recorded.code(), 127, "{recorded:#?}");
+    assert!(
+        recorded.stderr.contains("no-such-command-anywhere"),
+        "{recorded:#?}"
+    );
+    assert!(!recorded.capture.exists());
+
+    let file = bench.path("not-executable");
+    fs::write(&file, "#!/bin/sh\n").expect("a file");
+    let recorded = bench.record(&["--", file.to_str().expect("UTF-8")]);
+    assert_eq!(recorded.code(), 126, "{recorded:#?}");
+    assert!(recorded.stderr.contains("not-executable"), "{recorded:#?}");
+    assert!(!recorded.capture.exists());
+}
+
+/// A capture of that name is kept as FILE.old, as perf does; one that was kept before is replaced.
+/// When the recording cannot even begin, what was there stays where it was.
+#[test]
+fn an_older_capture_is_kept() {
+    let bench = Bench::new();
+    let old = bench.path("run.bprof.old");
+    bench.record(&["-F", "99", "--", "true"]).ok();
+    let first = fs::read(bench.capture()).expect("the first capture");
+    assert!(!old.exists());
+    bench.record(&["-F", "99", "--", "true"]).ok();
+    assert_eq!(fs::read(&old).expect("the first capture is kept"), first);
+    let second = fs::read(bench.capture()).expect("the second capture");
+    assert_ne!(first, second);
+    bench.record(&["-F", "99", "--", "true"]).ok();
+    assert_eq!(fs::read(&old).expect("the second capture is kept"), second);
+
+    let third = fs::read(bench.capture()).expect("the third capture");
+    assert_eq!(
+        bench.record(&["--", "no-such-command-anywhere"]).code(),
+        127
+    );
+    assert_eq!(
+        fs::read(bench.capture()).expect("the third capture stays"),
+        third
+    );
+}
+
+/// What is not a capture is never touched.
+#[test]
+fn anything_else_is_never_touched() {
+    let bench = Bench::new();
+    let capture = bench.capture();
+    for content in [
+        &b"precious"[..],
+        b"",
+        b"\x28\xb5\x2f\xfd zstd, but no capture",
+    ] {
+        fs::write(&capture, content).expect("a file");
+        let recorded = bench.record(&["--", "true"]);
+        assert_eq!(recorded.code(), 1, "{recorded:#?}");
+        assert!(recorded.stderr.contains("run.bprof"), "{recorded:#?}");
+        assert_eq!(fs::read(&capture).expect("the file"), content);
+        assert!(!bench.path("run.bprof.old").exists());
+    }
+    fs::remove_file(&capture).expect("the file goes");
+
+    fs::create_dir(&capture).expect("a directory");
+    assert_eq!(bench.record(&["--", "true"]).code(), 1);
+    assert!(capture.is_dir());
+    fs::remove_dir(&capture).expect("the directory goes");
+
+    // Through a link to something precious.
+    let precious = bench.path("precious");
+    fs::write(&precious, "precious").expect("a file");
+    symlink(&precious, &capture).expect("a link");
+    assert_eq!(bench.record(&["--", "true"]).code(), 1);
+    assert_eq!(fs::read(&precious).expect("the file"), b"precious");
+    assert!(capture.is_symlink());
+    fs::remove_file(&capture).expect("the link goes");
+
+    // A FIFO that nobody reads must not hang it.
+    let made = Command::new("mkfifo")
+        .arg(&capture)
+        .status()
+        .expect("mkfifo runs");
+    assert!(made.success());
+    assert_eq!(bench.record(&["--", "true"]).code(), 1);
+}
+
+/// A directory that is not there is an error that names it, before the command runs.
+#[test]
+fn nowhere_to_write() {
+    let bench = Bench::new();
+    let marker = bench.path("ran");
+    let output = bench
+        .profiler()
+        .args(["record", "-o", "/no/such/dir/run.bprof", "--", "touch"])
+        .arg(&marker)
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("/no/such/dir"), "{stderr}");
+    assert!(!marker.exists(), "the command ran");
+}
+
+/// SIGINT, SIGTERM and SIGHUP end a recording properly: everything sampled is in a file that is
+/// whole.
+#[test]
+fn signals_end_it_properly() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let bench = Bench::new();
+        let mut command = BURN_C.command();
+        command.args(["1", "30"]);
+        let mut workload = Attached::start(command);
+        let pid = workload.pid_arg();
+        let mut running = Running::start_sampling(&bench, &["-F", &HZ.to_string(), "-p", &pid]);
+        workload.release();
+        thread::sleep(Duration::from_millis(700));
+        running.signal(signal);
+        let recorded = running.wait();
+        assert!(!recorded.stderr.contains("panicked"), "{}", recorded.stderr);
+        assert_eq!(recorded.code(), 0, "{recorded:#?}");
+        let folded = recorded.folded();
+        assert!(folded.total() > 100, "{folded}");
+        assert_eq!(
+            folded.total(),
+            recorded.summary_number("sample"),
+            "{}",
+            recorded.stderr
+        );
+        assert_zstd_accepts(&recorded.capture);
+    }
+}
+
+/// A signal to the recorder reaches the command too, and the recorder waits for its end.
+#[test]
+fn a_signal_ends_the_command() {
+    let bench = Bench::new();
+    let burn = BURN_C.build();
+    let mut running = Running::start(
+        &bench,
+        &["-F", "499", "--", burn.to_str().expect("UTF-8"), "1", "30"],
+    );
+    thread::sleep(Duration::from_millis(1200));
+    running.signal(libc::SIGTERM);
+    let recorded = running.wait();
+    assert!(recorded.capture.exists(), "{recorded:#?}");
+    recorded
+        .folded()
+        .check_least("its samples", 0.9, |s| s.has("drive"));
+    let left = Command::new("pgrep")
+        .args(["-x", "burn_c"])
+        .output()
+        .expect("pgrep runs");
+    assert!(
+        left.stdout.is_empty(),
+        "the command still runs: {}",
+        String::from_utf8_lossy(&left.stdout)
+    );
+}
+
+/// The launched command starts only once sampling is on, and no sample of the launcher is there:
+/// not even for a command that is over at once.
+#[test]
+fn the_launcher_is_not_in_it() {
+    let bench = Bench::new();
+    let quick = QUICK.build();
+    for _ in 0..5 {
+        let recorded = bench
+            .record(&["-F", "20000", "--", quick.to_str().expect("UTF-8"), "0.02"])
+            .ok();
+        let folded = recorded.folded();
+        folded.check_none("the launcher", |s| s.comm.starts_with("profiler"));
+        folded.check_none("another process", |s| s.comm != QUICK.name);
+        folded.check_none("the launcher's own code", |s| {
+            s.user()
+                .any(|f| f.contains("bprof") || f.contains("profiler"))
+        });
+        // From its very first instruction: the loader's work before main is there.
+        folded.check_least("work before main", 0.001, |s| {
+            !s.has("main") && s.user().next().is_some()
+        });
+        folded.check_least("main", 0.5, |s| s.has("quick_spin"));
+    }
+}
+
+/// A27: a recorder that is killed leaves what it had until then, and the report says that the end
+/// is missing.
+#[test]
+fn a27_killed_recorder() {
+    let bench = Bench::new();
+    let mut command = BURN_C.command();
+    command.args(["1", "30"]);
+    let mut workload = Attached::start(command);
+    let pid = workload.pid_arg();
+    let mut running = Running::start_sampling(&bench, &["-F", "499", "-p", &pid]);
+    workload.release();
+    thread::sleep(Duration::from_millis(3500));
+    running.signal(libc::SIGKILL);
+    let recorded = running.wait();
+    assert_eq!(recorded.status.code(), None, "{recorded:#?}");
+    let folded = recorded.folded();
+    // It has one of the CPUs, or with other work on the machine at least most of one; a second may
+    // be lost.
+    assert!(folded.total() as f64 >= 0.6 * 499.0 * 3.5 * 0.8, "{folded}");
+    folded.check_least("names", 0.95, |s| s.has_chain(&["main", "drive"]));
+    let said = ["incomplete", "cut", "not closed", "killed"];
+    assert!(
+        said.iter().any(|word| folded.verdict.contains(word)),
+        "nothing said of the missing end\n{folded}"
+    );
+}
+
+/// The command has the profiler's standard input, output, directory, and default signal
+/// dispositions.
+#[test]
+fn the_command_runs_as_if_started_by_itself() {
+    let bench = Bench::new();
+    let script = "cat; pwd; echo err >&2; grep -E 'SigBlk|SigIgn' /proc/self/status; \
+                  i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let run = |mut command: Command| {
+        command
+            .current_dir("/tmp")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // SAFETY: signal(2) is async-signal-safe; Rust's runtime ignores SIGPIPE in this process,
+        // which is not inherited by children of `Command` but made explicit here.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().expect("it starts");
+        std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"input\n")
+            .expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output
+    };
+    let mut plain = Command::new("sh");
+    plain.args(["-c", script]);
+    let mut recorded = Command::new(PROFILER);
+    recorded
+        .args(["record", "-q", "-o"])
+        .arg(bench.capture())
+        .args(["--", "sh", "-c", script]);
+    let (plain, recorded) = (run(plain), run(recorded));
+    assert_eq!(
+        String::from_utf8_lossy(&plain.stdout),
+        String::from_utf8_lossy(&recorded.stdout)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&recorded.stderr),
+        "err\n",
+        "-q says nothing of its own"
+    );
+}
+
+/// The summary says what there is and what to type next.
+#[test]
+fn the_summary() {
+    let bench = Bench::new();
+    let one = ONE.build();
+    let recorded = bench
+        .record(&["-F", "499", "--", one.to_str().expect("UTF-8"), "0.5"])
+        .ok();
+    let said = &recorded.stderr;
+    assert_eq!(
+        recorded.summary_number("sample"),
+        recorded.folded().total(),
+        "{said}"
+    );
+    for word in ["recorded", "lost", "profiler report", "run.bprof"] {
+        assert!(said.contains(word), "no {word:?} in the summary:\n{said}");
+    }
+}
+
+/// Reports of a real capture: the same twice, whole, in order of time, and a container that `zstd
+/// -t` accepts.
+#[test]
+fn reports_of_a_real_capture() {
+    let bench = Bench::new();
+    let mut command = BURN_C.command();
+    command.args(["4", "0.3"]);
+    let (recorded, _) = bench.record_attached(Attached::start(command), &["-a"]);
+    let recorded = recorded.ok();
+    assert_zstd_accepts(&recorded.capture);
+
+    for view in [&["--folded"][..], &["--standard"], &["--top", "50"], &[]] {
+        assert_eq!(
+            recorded.report(view).0,
+            recorded.report(view).0,
+            "{view:?} differs between two runs"
+        );
+    }
+    let (folded, standard) = (recorded.folded(), recorded.standard());
+    assert_eq!(
+        folded.total(),
+        standard.samples.len() as u64,
+        "samples in both reports"
+    );
+    let times: Vec<&str> = standard.samples.iter().map(|s| s.time()).collect();
+    assert!(
+        times.iter().all(|t| !t.is_empty()),
+        "a sample without a time\n{}",
+        standard.head()
+    );
+    assert!(
+        times.is_sorted(),
+        "samples out of order\n{}",
+        standard.head()
+    );
+    let lines = recorded.report(&["--folded"]).0;
+    assert!(
+        lines.lines().map(str::as_bytes).is_sorted(),
+        "folded lines are not sorted"
+    );
+    let (top, _) = recorded.report(&["--top", "5"]);
+    assert!(top.contains("hot_a"), "{top}");
+}
+
+/// A capture says nothing of other processes' arguments or environment, and may be read by its
+/// owner only.
+#[test]
+fn a_capture_keeps_secrets() {
+    let bench = Bench::new();
+    let mut command = BURN_C.command();
+    command
+        .args(["1", "0.3"])
+        .env("TOKEN", "a-very-secret-word");
+    let (recorded, _) = bench.record_attached(Attached::start(command), &["-a"]);
+    let recorded = recorded.ok();
+    let plain = Command::new("zstd")
+        .arg("-dc")
+        .arg(&recorded.capture)
+        .output()
+        .expect("zstd runs")
+        .stdout;
+    let raw = fs::read(&recorded.capture).expect("the capture");
+    for bytes in [&plain, &raw] {
+        assert!(
+            !bytes.windows(18).any(|w| w == b"a-very-secret-word"),
+            "the environment is in the capture"
+        );
+    }
+    let mode = fs::metadata(&recorded.capture)
+        .expect("the capture")
+        .permissions()
+        .mode();
+    assert_eq!(
+        mode & 0o077,
+        0,
+        "a capture of the whole system is readable by others: {mode:o}"
+    );
+}
+
+fn assert_zstd_accepts(capture: &Path) {
+    let output = Command::new("zstd")
+        .args(["-q", "-t"])
+        .arg(capture)
+        .output()
+        .expect("zstd runs");
+    assert!(
+        output.status.success(),
+        "zstd -t: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
