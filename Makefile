@@ -9,6 +9,9 @@ SHELL := /bin/bash
 # Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep).
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps
 
+# Frame pointers, in leaf functions too: user stacks are walked along them.
+DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer
+
 # What a demo or a test needs beside packages. HOME and PATH keep rustup's cargo in reach of root.
 AS_ROOT = sudo --preserve-env=HOME env "PATH=$$PATH" make
 
@@ -39,10 +42,10 @@ demo: what = demo
 demo: need-root deps ## Record a small workload, show where its time went, leave demo.bprof, demo.folded, demo.svg (as root)
 	$(CARGO) build --release --locked
 	@mkdir -p target/demo
-	g++ -std=c++17 -O2 -g -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer \
-		-o target/demo/burn tests/workloads/burn.cpp
-	gcc -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o target/demo/storm tests/workloads/storm.c
-	gcc -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o target/demo/quick tests/workloads/quick.c
+	g++ -std=c++17 $(DEMO_FLAGS) -o target/demo/burn tests/workloads/burn.cpp
+	g++ -std=c++17 $(DEMO_FLAGS) -g -o target/demo/inline tests/workloads/inline.cpp
+	gcc $(DEMO_FLAGS) -o target/demo/storm tests/workloads/storm.c
+	gcc $(DEMO_FLAGS) -o target/demo/quick tests/workloads/quick.c
 	target/release/profiler record -o demo.bprof -F 499 -- sh tests/workloads/demo.sh target/demo
 	target/release/profiler report --folded -o demo.folded demo.bprof
 	target/release/profiler report --flamegraph demo.svg demo.bprof
