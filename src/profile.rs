@@ -343,6 +343,8 @@ pub struct Naming {
     /// Samples whose user stack was ended where the frame-pointer walk had left the program's code: what it took
     /// for return addresses lies in no executable mapping.
     pub ended_early: u64,
+    /// Samples inside `execve` whose user stack is left out: it is that of the program before.
+    pub before_exec: u64,
 }
 
 impl Naming {

@@ -18,7 +18,7 @@ use crate::symbolize::{Aid, Options, Symbolizer};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
-use segment::{CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
+use segment::{BEFORE_EXEC, CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
 
 /// Counts all samples of a capture by process and stack, with names.
 ///
@@ -215,6 +215,7 @@ impl Counter {
             match *place {
                 CUT => {}
                 STRAY => self.symbolizer.count_ended_early(count),
+                BEFORE_EXEC => self.symbolizer.count_before_exec(count),
                 place => self.symbolizer.count(place, count),
             }
         }

@@ -52,6 +52,9 @@ pub(super) struct Key {
     pub truncated: u8,
     /// The user stack is not of the view's image, so nothing of it can be named.
     pub foreign: bool,
+    /// Taken inside an `execve` that had replaced the program already: the user stack is that of the program before
+    /// and is not shown.
+    pub before_exec: bool,
 }
 
 /// A segment while it is read.
@@ -169,11 +172,7 @@ impl Segment {
 
     fn key(&self, sample: &Sample, task: &Task, view: ViewId) -> Key {
         let at = self.view(view);
-        let foreign = if sample.flags & sample_flags::IN_EXEC != 0 {
-            self.timeline.may_follow_exec(at)
-        } else {
-            !self.timeline.is_image_of(at, task.exec_id)
-        };
+        let in_exec = sample.flags & sample_flags::IN_EXEC != 0;
         Key {
             view,
             user: sample.user_stack,
@@ -181,7 +180,8 @@ impl Segment {
             event: sample.event,
             truncated: sample.flags
                 & (sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED),
-            foreign,
+            foreign: !in_exec && !self.timeline.is_image_of(at, task.exec_id),
+            before_exec: in_exec && self.timeline.may_follow_exec(at),
         }
     }
 
@@ -335,6 +335,9 @@ pub(super) const CUT: PlaceId = PlaceId::MAX;
 /// first of them that is no code, nothing towards the root is known. Such frames are not shown, but counted.
 pub(super) const STRAY: PlaceId = PlaceId::MAX - 1;
 
+/// Stands for a user stack that is left out: see [`Key::before_exec`].
+pub(super) const BEFORE_EXEC: PlaceId = PlaceId::MAX - 2;
+
 impl PlaceStacks {
     fn push(&mut self, caller: u32, place: PlaceId) -> u32 {
         let next = self.nodes.len() as u32 + 1;
@@ -380,6 +383,7 @@ impl Lookup {
         let kernel_cut = key.truncated & sample_flags::KERNEL_TRUNCATED != 0 && key.kernel != 0;
         let base = if user_cut { stacks.push(0, CUT) } else { 0 };
         let user = match node(&tables.user, key.user) {
+            Some(_) if key.before_exec => stacks.push(0, BEFORE_EXEC),
             None => base,
             Some((parent, address)) => {
                 let mut at = parent;
@@ -459,6 +463,9 @@ impl FrameLists {
         tables: &Tables,
         symbolizer: &mut Symbolizer,
     ) -> Frames {
+        if key.before_exec && key.user != 0 {
+            return Rc::from([(0, BEFORE_EXEC)]);
+        }
         if self.user.len() >= REMEMBERED {
             self.user.clear();
         }

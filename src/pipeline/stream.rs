@@ -8,7 +8,7 @@ use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, Resolution, SampleView};
 use crate::symbolize::{Options, Symbolizer};
 
-use super::segment::{FrameLists, Frames, Key, STRAY, Segment};
+use super::segment::{BEFORE_EXEC, FrameLists, Frames, Key, STRAY, Segment};
 use super::{about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
@@ -210,6 +210,7 @@ impl Stream {
             for (_, place) in next.kernel.iter().chain(next.user.iter()) {
                 match *place {
                     STRAY => self.symbolizer.count_ended_early(1),
+                    BEFORE_EXEC => self.symbolizer.count_before_exec(1),
                     place => self.symbolizer.count(place, 1),
                 }
             }

@@ -105,6 +105,12 @@ pub fn naming(naming: &Naming) -> Vec<String> {
             naming.ended_early
         ));
     }
+    if naming.before_exec > 0 {
+        lines.push(format!(
+            "user stacks left out: in {} samples inside execve (of the program before)",
+            naming.before_exec
+        ));
+    }
     if !naming.unnamed.is_empty() {
         let reasons: Vec<String> = naming
             .unnamed
@@ -310,12 +316,14 @@ mod tests {
                 frames: 50,
             }],
             ended_early: 3,
+            before_exec: 2,
         };
         assert_eq!(
             naming(&naming_),
             [
                 "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
                 "stacks that ended early: in 3 samples (built without frame pointers)",
+                "user stacks left out: in 2 samples inside execve (of the program before)",
                 "frames without a name: file missing 50, no symbol 10",
                 "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",
             ]

@@ -202,6 +202,11 @@ impl Symbolizer {
         self.naming.ended_early = self.naming.ended_early.saturating_add(samples);
     }
 
+    /// Counts `samples` samples inside `execve` whose user stack is not shown.
+    pub fn count_before_exec(&mut self, samples: u64) {
+        self.naming.before_exec = self.naming.before_exec.saturating_add(samples);
+    }
+
     /// Whether nothing is mapped where a place is, in a process whose mappings are known.
     pub fn is_unmapped(&self, place: PlaceId) -> bool {
         self.places
