@@ -30,7 +30,7 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = REPORT_HELP)]
 pub struct ReportArgs {
-    /// Which view; the default is --top 20
+    /// Which view; the default is `--top 20`.
     #[command(flatten)]
     pub view: ViewArgs,
 
@@ -63,7 +63,7 @@ pub struct ViewArgs {
     #[arg(long)]
     pub folded: bool,
 
-    /// The N functions with most samples of their own
+    /// The N functions with most samples of their own; `--top 20` is the default view
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub top: Option<u32>,
 

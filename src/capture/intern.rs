@@ -65,6 +65,8 @@ impl<T: Eq + Hash> Interner<T> {
 pub struct StackInterner {
     hasher: RandomState,
     seed: u64,
+    /// Most entries of each table.
+    limit: usize,
     addresses: Vec<u64>,
     address_ids: HashTable<u32>,
     /// Node n is at n - 1; `address` is provisional.
@@ -94,6 +96,7 @@ impl Default for StackInterner {
             // Unknown to the sampled programs, so that none can make stacks that collide.
             seed: std::hash::RandomState::new().hash_one(0u8),
             hasher,
+            limit: limits::TABLE as usize,
             addresses: Vec::new(),
             address_ids: HashTable::new(),
             nodes: Vec::new(),
@@ -115,35 +118,31 @@ impl StackInterner {
         let Some((leaf, callers)) = frames.split_first() else {
             return Ok(0);
         };
-        let most = self.nodes.len().max(self.addresses.len()) + frames.len();
-        if most as u64 > limits::TABLE {
-            return Err(TablesFull);
-        }
-        let parent = self.callers(callers);
-        Ok(self.child(parent, *leaf))
+        let parent = self.callers(callers)?;
+        self.child(parent, *leaf)
     }
 
     /// The node of a caller chain. Most samples share it with an earlier one, whatever their leaf.
-    fn callers(&mut self, callers: &[u64]) -> u32 {
+    fn callers(&mut self, callers: &[u64]) -> Result<u32, TablesFull> {
         if callers.is_empty() {
-            return 0;
+            return Ok(0);
         }
         let hash = xxh3_128_with_seed(bytemuck::cast_slice(callers), self.seed);
         let hash = [hash as u64, (hash >> 64) as u64];
         if let Some(found) = self.callers.find(hash[0], |c| c.hash == hash) {
-            return found.node;
+            return Ok(found.node);
         }
-        let node = callers
-            .iter()
-            .rev()
-            .fold(0, |parent, address| self.child(parent, *address));
-        self.callers
-            .insert_unique(hash[0], Callers { hash, node }, |c| c.hash[0]);
-        node
+        let mut frames = callers.iter().rev();
+        let node = frames.try_fold(0, |parent, address| self.child(parent, *address))?;
+        let found = Callers { hash, node };
+        self.callers.insert_unique(hash[0], found, |c| c.hash[0]);
+        Ok(node)
     }
 
-    fn child(&mut self, parent: u32, address: u64) -> u32 {
-        let address = self.address(address);
+    /// The node of `address` called from `parent`. One that finds no room leaves its callers in the trie,
+    /// which are written only if a sample needs them.
+    fn child(&mut self, parent: u32, address: u64) -> Result<u32, TablesFull> {
+        let address = self.address(address)?;
         let node = StackNode { parent, address };
         let StackInterner {
             hasher,
@@ -154,16 +153,19 @@ impl StackInterner {
         let hash = hasher.hash_one(node);
         let at = |id: &u32| nodes.get(*id as usize - 1);
         if let Some(id) = node_ids.find(hash, |id| at(id) == Some(&node)) {
-            return *id;
+            return Ok(*id);
+        }
+        if nodes.len() >= self.limit {
+            return Err(TablesFull);
         }
         let id = nodes.len() as u32 + 1;
         node_ids.insert_unique(hash, id, |id| hasher.hash_one(at(id).unwrap_or(&node)));
         nodes.push(node);
         self.final_nodes.push(0);
-        id
+        Ok(id)
     }
 
-    fn address(&mut self, address: u64) -> u32 {
+    fn address(&mut self, address: u64) -> Result<u32, TablesFull> {
         let StackInterner {
             hasher,
             addresses,
@@ -173,12 +175,15 @@ impl StackInterner {
         let hash = hasher.hash_one(address);
         let at = |id: &u32| addresses.get(*id as usize);
         if let Some(id) = address_ids.find(hash, |id| at(id) == Some(&address)) {
-            return *id;
+            return Ok(*id);
+        }
+        if addresses.len() >= self.limit {
+            return Err(TablesFull);
         }
         let id = addresses.len() as u32;
         address_ids.insert_unique(hash, id, |id| hasher.hash_one(at(id).unwrap_or(&address)));
         addresses.push(address);
-        id
+        Ok(id)
     }
 
     /// Appends the addresses that are new since the last call, ascending, and fixes their numbers.
@@ -287,6 +292,25 @@ mod tests {
             stacks.nodes.get(a as usize - 1).map(|n| n.parent),
             Some(caller)
         );
+    }
+
+    #[test]
+    fn full_tables_refuse_new_stacks_and_know_old_ones() {
+        let mut stacks = StackInterner {
+            limit: 3,
+            ..StackInterner::default()
+        };
+        let old = stacks.intern(&[3, 2]).unwrap();
+        assert_eq!(stacks.intern(&[5, 4]), Err(TablesFull));
+        assert_eq!(stacks.intern(&[3, 2]), Ok(old));
+        assert_eq!(stacks.intern(&[6, 2]), Err(TablesFull));
+        let mut addresses = Vec::new();
+        stacks.write_addresses(&mut addresses);
+        assert_eq!(addresses, [2, 3, 4]);
+        let mut nodes = Vec::new();
+        assert_eq!(stacks.write_stack(old, &mut nodes), 2);
+        stacks.clear();
+        assert!(stacks.intern(&[5, 4]).is_ok());
     }
 
     #[test]

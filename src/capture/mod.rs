@@ -5,6 +5,7 @@
 //! in spite of damage and gives segments that can be decoded on their own, on any thread.
 
 mod intern;
+mod mapped;
 pub mod reader;
 mod scan;
 mod source;

@@ -1,21 +1,18 @@
-//! Where a capture's bytes come from.
-//!
-//! Files are read with `pread`, not mapped: a file that shrinks while it is read (a recorder's disk quota,
-//! a copy over the network) then is an error, where a mapping would be a SIGBUS. A capture is about ten
-//! bytes a sample, so copying them costs about a nanosecond a sample, no more than mapping's page faults.
+//! Where a capture's bytes come from: a mapped file, or memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+use super::mapped::Mapped;
 use super::reader::CaptureError;
 
 /// The bytes of a capture.
 #[derive(Debug)]
 pub enum Source {
-    /// A regular file and its length when it was opened.
-    File(File, u64),
+    /// A regular file.
+    File(Mapped),
     /// Bytes in memory.
     Bytes(Vec<u8>),
 }
@@ -37,29 +34,32 @@ impl Source {
             .map_err(CaptureError::Open)?;
         let metadata = file.metadata().map_err(CaptureError::Open)?;
         refuse(metadata.file_type())?;
-        Ok(Source::File(file, metadata.len()))
+        if metadata.len() == 0 {
+            return Ok(Source::Bytes(Vec::new()));
+        }
+        Mapped::new(file)
+            .map(Source::File)
+            .map_err(CaptureError::Open)
     }
 
     /// Length in bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Source::File(_, len) => *len,
+            Source::File(mapped) => mapped.len(),
             Source::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
     /// Replaces `out` by `count` bytes at `offset`; the caller has bounded `count`.
     pub fn read(&self, offset: u64, count: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let end = offset.saturating_add(count as u64);
+        let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+        let (start, end) = range.ok_or(io::ErrorKind::UnexpectedEof)?;
         match self {
-            Source::File(file, _) => {
-                out.resize(count, 0);
-                file.read_exact_at(out, offset)
-            }
+            Source::File(mapped) => mapped.read(start..end, out),
             Source::Bytes(bytes) => {
                 out.clear();
-                let end = offset.saturating_add(count as u64);
-                let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
-                let part = range.and_then(|(start, end)| bytes.get(start..end));
+                let part = bytes.get(start..end);
                 out.extend_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
                 Ok(())
             }

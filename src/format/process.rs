@@ -49,7 +49,7 @@ pub struct PlacedMapping {
 /// The first one is the image's main executable when that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Space {
-    /// Mappings; none overlaps another.
+    /// Mappings; none overlaps another. Where a racy reading of /proc has made some overlap, the later wins.
     pub mappings: Vec<PlacedMapping>,
 }
 

@@ -1,6 +1,6 @@
 //! Reader -> timeline -> symbolize -> [`Profile`]: the only module that sees the whole offline half.
 //!
-//! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream`] goes
+//! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream()`] goes
 //! frame by frame and hands out each sample with its names, in time order.
 
 mod about;
@@ -18,7 +18,7 @@ use crate::symbolize::{Aid, Options, Symbolizer};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
-use segment::{CUT, Key, Lookup, PlaceStacks, Segment};
+use segment::{BEFORE_EXEC, CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
 
 /// Counts all samples of a capture by process and stack, with names.
 ///
@@ -212,8 +212,11 @@ impl Counter {
             if let Some(sum) = samples.get_mut(*caller as usize) {
                 *sum = sum.saturating_add(count);
             }
-            if *place != CUT {
-                self.symbolizer.count(*place, count);
+            match *place {
+                CUT => {}
+                STRAY => self.symbolizer.count_ended_early(count),
+                BEFORE_EXEC => self.symbolizer.count_before_exec(count),
+                place => self.symbolizer.count(place, count),
             }
         }
     }

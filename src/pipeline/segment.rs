@@ -52,6 +52,9 @@ pub(super) struct Key {
     pub truncated: u8,
     /// The user stack is not of the view's image, so nothing of it can be named.
     pub foreign: bool,
+    /// Taken inside an `execve` that had replaced the program already: the user stack is that of the program before
+    /// and is not shown.
+    pub before_exec: bool,
 }
 
 /// A segment while it is read.
@@ -169,11 +172,7 @@ impl Segment {
 
     fn key(&self, sample: &Sample, task: &Task, view: ViewId) -> Key {
         let at = self.view(view);
-        let foreign = if sample.flags & sample_flags::IN_EXEC != 0 {
-            self.timeline.may_follow_exec(at)
-        } else {
-            !self.timeline.is_image_of(at, task.exec_id)
-        };
+        let in_exec = sample.flags & sample_flags::IN_EXEC != 0;
         Key {
             view,
             user: sample.user_stack,
@@ -181,7 +180,8 @@ impl Segment {
             event: sample.event,
             truncated: sample.flags
                 & (sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED),
-            foreign,
+            foreign: !in_exec && !self.timeline.is_image_of(at, task.exec_id),
+            before_exec: in_exec && self.timeline.may_follow_exec(at),
         }
     }
 
@@ -330,6 +330,14 @@ pub(super) struct PlaceStacks {
 /// Stands for a place in [`PlaceStacks`] where callers were cut off.
 pub(super) const CUT: PlaceId = PlaceId::MAX;
 
+/// Stands for a place where a frame-pointer walk left the program's code. Code built without frame pointers uses
+/// the register for other things, and the walk then takes whatever it points to for return addresses: from the
+/// first of them that is no code, nothing towards the root is known. Such frames are not shown, but counted.
+pub(super) const STRAY: PlaceId = PlaceId::MAX - 1;
+
+/// Stands for a user stack that is left out: see [`Key::before_exec`].
+pub(super) const BEFORE_EXEC: PlaceId = PlaceId::MAX - 2;
+
 impl PlaceStacks {
     fn push(&mut self, caller: u32, place: PlaceId) -> u32 {
         let next = self.nodes.len() as u32 + 1;
@@ -340,6 +348,9 @@ impl PlaceStacks {
         id
     }
 }
+
+/// Nodes remembered at most, so that a capture of many views and deep stacks cannot take all memory.
+const NODES_REMEMBERED: usize = 1 << 20;
 
 /// Turns the stacks of one segment into stacks of places, each node once.
 #[derive(Debug, Default)]
@@ -363,10 +374,16 @@ impl Lookup {
         symbolizer: &mut Symbolizer,
         stacks: &mut PlaceStacks,
     ) -> u32 {
+        // Keys come sorted by view, so what is forgotten here is hardly asked for again.
+        if self.user.len() + self.kernel.len() > NODES_REMEMBERED {
+            self.user.clear();
+            self.kernel.clear();
+        }
         let user_cut = key.truncated & sample_flags::USER_TRUNCATED != 0 && key.user != 0;
         let kernel_cut = key.truncated & sample_flags::KERNEL_TRUNCATED != 0 && key.kernel != 0;
         let base = if user_cut { stacks.push(0, CUT) } else { 0 };
         let user = match node(&tables.user, key.user) {
+            Some(_) if key.before_exec => stacks.push(0, BEFORE_EXEC),
             None => base,
             Some((parent, address)) => {
                 let mut at = parent;
@@ -384,7 +401,11 @@ impl Lookup {
                 let context = (key.view, key.foreign);
                 while let Some((number, address)) = self.path.pop() {
                     let place = segment.user_place(tables, symbolizer, context, (address, true));
-                    stack = stacks.push(stack, place);
+                    stack = if symbolizer.is_unmapped(place) {
+                        stacks.push(0, STRAY)
+                    } else {
+                        stacks.push(stack, place)
+                    };
                     self.user
                         .insert(((key.view, key.foreign, number), user_cut), stack);
                 }
@@ -442,6 +463,9 @@ impl FrameLists {
         tables: &Tables,
         symbolizer: &mut Symbolizer,
     ) -> Frames {
+        if key.before_exec && key.user != 0 {
+            return Rc::from([(0, BEFORE_EXEC)]);
+        }
         if self.user.len() >= REMEMBERED {
             self.user.clear();
         }
@@ -449,14 +473,17 @@ impl FrameLists {
             .user
             .entry((key.view, key.foreign, key.user))
             .or_insert_with(|| {
-                let list = frames(&tables.user, key.user).map(|frame| {
-                    let context = (key.view, key.foreign);
-                    (
-                        frame.0,
-                        segment.user_place(tables, symbolizer, context, frame),
-                    )
-                });
-                list.collect()
+                let context = (key.view, key.foreign);
+                let mut list = Vec::new();
+                for frame in frames(&tables.user, key.user) {
+                    let place = segment.user_place(tables, symbolizer, context, frame);
+                    if frame.1 && symbolizer.is_unmapped(place) {
+                        list.push((0, STRAY));
+                        break;
+                    }
+                    list.push((frame.0, place));
+                }
+                list.into()
             });
         Rc::clone(list)
     }

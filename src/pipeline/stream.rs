@@ -3,12 +3,12 @@
 use std::collections::BinaryHeap;
 
 use crate::capture::{Damage, Reader, Tables};
-use crate::event::{Pid, Timestamp};
+use crate::event::{Pid, Timestamp, sample_flags};
 use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, Resolution, SampleView};
 use crate::symbolize::{Options, Symbolizer};
 
-use super::segment::{FrameLists, Frames, Key, Segment};
+use super::segment::{BEFORE_EXEC, FrameLists, Frames, Key, STRAY, Segment};
 use super::{about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
@@ -208,7 +208,11 @@ impl Stream {
                 break;
             };
             for (_, place) in next.kernel.iter().chain(next.user.iter()) {
-                self.symbolizer.count(*place, 1);
+                match *place {
+                    STRAY => self.symbolizer.count_ended_early(1),
+                    BEFORE_EXEC => self.symbolizer.count_before_exec(1),
+                    place => self.symbolizer.count(place, 1),
+                }
             }
             let symbolizer = &self.symbolizer;
             let resolved = |frames: &Frames| -> Vec<(u64, &Resolution)> {
@@ -218,6 +222,11 @@ impl Stream {
                     .collect()
             };
             let (kernel, user) = (resolved(&next.kernel), resolved(&next.user));
+            let mut flags = next.sample.flags;
+            if next.user.last().is_some_and(|(_, place)| *place == STRAY) {
+                // It ends before the depth limit, as far as it is shown.
+                flags &= !sample_flags::USER_TRUNCATED;
+            }
             let view = SampleView {
                 time: next.sample.time,
                 cpu: next.sample.cpu,
@@ -226,7 +235,7 @@ impl Stream {
                 comm: self.names.text(next.comm),
                 process: self.names.text(next.process),
                 event: next.sample.event,
-                flags: next.sample.flags,
+                flags,
                 weight: next.sample.weight,
                 kernel: &kernel,
                 user: &user,

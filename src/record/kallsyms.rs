@@ -44,7 +44,6 @@ impl Kallsyms {
     fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
         let mut table = Kallsyms::default();
         let (mut idle_start, mut idle_end) = (0, 0);
-        let mut etext = 0;
         let mut line = Vec::new();
         while {
             line.clear();
@@ -56,7 +55,6 @@ impl Kallsyms {
             };
             match symbol.name {
                 "_stext" => table.stext = symbol.address,
-                "_etext" => etext = symbol.address,
                 "__cpuidle_text_start" => idle_start = symbol.address,
                 "__cpuidle_text_end" => idle_end = symbol.address,
                 _ => {}
@@ -74,19 +72,6 @@ impl Kallsyms {
             return Ok(None);
         }
         table.idle_text = (idle_start < idle_end).then_some((idle_start, idle_end));
-        // The end of the kernel's text bounds its last function.
-        if etext != 0 {
-            let at = table.entries.partition_point(|e| e.start < etext);
-            table.entries.insert(
-                at,
-                Entry {
-                    start: etext,
-                    name: 0,
-                    len: 0,
-                    module: 0,
-                },
-            );
-        }
         Ok(Some(table))
     }
 
@@ -165,7 +150,17 @@ struct Line<'a> {
 
 impl Line<'_> {
     fn is_code(&self) -> bool {
-        matches!(self.kind, b't' | b'T' | b'w' | b'W')
+        matches!(self.kind, b't' | b'T' | b'w' | b'W') && !self.is_marker()
+    }
+
+    /// A label of the linker script: it bounds what is before it and is nothing itself.
+    fn is_marker(&self) -> bool {
+        let section = |suffix: &str| self.name.starts_with("__") && self.name.ends_with(suffix);
+        matches!(
+            self.name,
+            "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext" | "_end"
+        ) || section("_text_start")
+            || section("_text_end")
     }
 }
 
@@ -225,16 +220,13 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         );
         assert_eq!(
             name(&table, 0xffff_ffff_8100_0000).as_deref(),
-            Some("_stext")
+            Some("first")
         );
         assert_eq!(
             name(&table, 0xffff_ffff_8100_01ff).as_deref(),
             Some("second")
         );
-        assert_eq!(
-            name(&table, 0xffff_ffff_8100_02ff).as_deref(),
-            Some("__cpuidle_text_end")
-        );
+        assert_eq!(name(&table, 0xffff_ffff_8100_02ff).as_deref(), Some("last"));
         assert_eq!(name(&table, 0xffff_ffff_8100_0300), None, "after the text");
         assert_eq!(name(&table, 0xffff_ffff_8180_0010), None, "data");
         assert_eq!(
@@ -257,7 +249,7 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         // A call as the last instruction of `second` returns to the first byte of the next function.
         let names: Vec<_> = table.covering(&[0xffff_ffff_8100_0200]).symbols;
         let names: Vec<_> = names.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(names, ["second", "__cpuidle_text_start"]);
+        assert_eq!(names, ["second", "idle"]);
     }
 
     #[test]

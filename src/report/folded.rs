@@ -35,17 +35,20 @@ pub fn for_each_line(
     let mut lengths = vec![0];
     while let (Some(entries), Some(length)) = (todo.last_mut(), lengths.last().copied()) {
         line.truncate(length);
-        match entries.next() {
-            None => {
-                todo.pop();
-                lengths.pop();
-            }
-            Some((text, None)) => {
-                line.push_str(&text);
+        let Some(entry) = entries.next() else {
+            todo.pop();
+            lengths.pop();
+            continue;
+        };
+        line.push_str(entry.text);
+        match entry.rest {
+            Rest::Count(count) => {
+                line.push(' ');
+                line.push_str(&count.to_string());
                 each(&line)?;
             }
-            Some((text, Some(node))) => {
-                line.push_str(&text);
+            Rest::Callees(node) => {
+                line.push(';');
                 todo.push(tree.entries(node).into_iter());
                 lengths.push(line.len());
             }
@@ -59,8 +62,10 @@ const ROOT: Node = 0;
 
 /// Stacks merged by what is printed of them.
 struct Tree {
-    /// (parent, text, child), ascending.
-    edges: Vec<(Node, u32, Node)>,
+    /// (text, child) of all nodes, one node after the other.
+    edges: Vec<(u32, Node)>,
+    /// Where the edges of a node begin; one more at the end.
+    first_edge: Vec<usize>,
     /// Weight of the stacks that end in a node.
     own: Vec<u64>,
     texts: Vec<String>,
@@ -137,40 +142,95 @@ impl Tree {
                 *own = own.saturating_add(row.weight);
             }
         }
-        let mut edges: Vec<_> = edges
+        let mut edges: Vec<(Node, u32, Node)> = edges
             .into_iter()
-            .map(|((p, text), c)| (p, text, c))
+            .map(|((parent, text), node)| (parent, text, node))
             .collect();
         edges.sort_unstable();
-        Tree { edges, own, texts }
+        let mut first_edge = vec![0; own.len() + 1];
+        for (parent, ..) in &edges {
+            if let Some(count) = first_edge.get_mut(*parent as usize + 1) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for first in &mut first_edge {
+            sum += *first;
+            *first = sum;
+        }
+        let edges = edges
+            .into_iter()
+            .map(|(_, text, node)| (text, node))
+            .collect();
+        Tree {
+            edges,
+            first_edge,
+            own,
+            texts,
+        }
     }
 
     /// The edges that leave a node.
-    fn children(&self, node: Node) -> &[(Node, u32, Node)] {
-        let first = self.edges.partition_point(|(parent, ..)| *parent < node);
-        let rest = self.edges.get(first..).unwrap_or(&[]);
-        rest.get(..rest.partition_point(|(parent, ..)| *parent == node))
-            .unwrap_or(&[])
+    fn children(&self, node: Node) -> &[(u32, Node)] {
+        let node = node as usize;
+        let (first, end) = (self.first_edge.get(node), self.first_edge.get(node + 1));
+        let range = first.copied().unwrap_or(0)..end.copied().unwrap_or(0);
+        self.edges.get(range).unwrap_or(&[])
     }
 
-    /// What follows in the lines below `node`, in the order of bytes: `text COUNT` ends a line,
-    /// `text;` goes on with the children of a node. No text holds `;`, so no entry that goes on is the
-    /// beginning of another one.
-    fn entries(&self, node: Node) -> Vec<(String, Option<Node>)> {
+    /// What follows in the lines below `node`, in the order of bytes. No text holds `;`, so no entry that
+    /// goes on is the beginning of another one.
+    fn entries(&self, node: Node) -> Vec<Entry<'_>> {
         let children = self.children(node);
         let mut entries = Vec::with_capacity(children.len());
-        for (_, text, child) in children {
+        for (text, child) in children {
             let text = self.texts.get(*text as usize).map_or("", |t| t);
             match self.own.get(*child as usize) {
                 None | Some(0) => {}
-                Some(own) => entries.push((format!("{text} {own}"), None)),
+                Some(own) => entries.push(Entry {
+                    text,
+                    rest: Rest::Count(*own),
+                }),
             }
             if !self.children(*child).is_empty() {
-                entries.push((format!("{text};"), Some(*child)));
+                entries.push(Entry {
+                    text,
+                    rest: Rest::Callees(*child),
+                });
             }
         }
-        entries.sort_unstable();
+        entries.sort_unstable_by(Entry::order);
         entries
+    }
+}
+
+/// A part of a line.
+struct Entry<'a> {
+    text: &'a str,
+    rest: Rest,
+}
+
+/// What comes after it.
+enum Rest {
+    /// A blank and the count; the line ends.
+    Count(u64),
+    /// `;` and what the children of a node have.
+    Callees(Node),
+}
+
+impl Entry<'_> {
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let pairs = self.text.bytes().zip(other.text.bytes());
+        let differing = pairs.map(|(a, b)| a.cmp(&b)).find(|order| order.is_ne());
+        // Where one text is the beginning of the other, what follows decides.
+        differing.unwrap_or_else(|| self.whole().cmp(&other.whole()))
+    }
+
+    fn whole(&self) -> String {
+        match self.rest {
+            Rest::Count(count) => format!("{} {count}", self.text),
+            Rest::Callees(_) => format!("{};", self.text),
+        }
     }
 }
 

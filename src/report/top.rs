@@ -122,10 +122,12 @@ struct Row {
     module: String,
 }
 
-/// Narrowest column of function names before modules are cut too.
+/// Narrowest column of function names, which come last because they are long.
 const NAME_MIN: usize = 16;
 /// Narrowest column of modules.
 const MODULE_MIN: usize = 8;
+/// Widest column of modules; longer ones are cut.
+const MODULE_MAX: usize = 40;
 
 fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io::Result<()> {
     let digits = |pick: fn(&Counts) -> u64, title: &str| {
@@ -137,40 +139,25 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
         widest.max(title.len())
     };
     let (own, all) = (digits(|c| c.own, "self"), digits(|c| c.total, "total"));
-    let widest = |pick: fn(&Row) -> &str, title: &str| {
-        rows.iter()
-            .map(|r| pick(r).width())
-            .max()
-            .unwrap_or(0)
-            .max(title.len())
-    };
-    let (mut name, mut module) = (
-        widest(|r| &r.name, "function"),
-        widest(|r| &r.module, "module"),
-    );
+    let widest = rows.iter().map(|r| r.module.width()).max().unwrap_or(0);
+    let mut module = widest.clamp("module".len(), MODULE_MAX);
+    let mut name = usize::MAX;
     if let Some(width) = options.width {
         // Two counts, two shares of 7 columns, and 2 columns between each two.
         let left = width.saturating_sub(own + all + 2 * 7 + 5 * 2);
-        if name + module > left {
-            module = module
-                .min(MODULE_MIN.max(left / 3))
-                .max(left.saturating_sub(name).min(module));
-            name = name.min(NAME_MIN.max(left.saturating_sub(module)));
-        }
+        module = module.min(MODULE_MIN.max(left / 3));
+        name = NAME_MIN.max(left.saturating_sub(module));
     }
     let (bold, end) = if options.color {
         ("\x1b[1m", "\x1b[0m")
     } else {
         ("", "")
     };
+    let title = fit("module", module);
     writeln!(
         out,
-        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {}  module{end}",
-        "self",
-        "self%",
-        "total",
-        "total%",
-        fit("function", name)
+        "{bold}{:>own$}  {:>7}  {:>all$}  {:>7}  {title}  function{end}",
+        "self", "self%", "total", "total%"
     )?;
     for row in rows {
         let share = percent(row.counts.own, total);
@@ -180,15 +167,15 @@ fn table(rows: &[Row], total: u64, options: Options, out: &mut dyn Write) -> io:
             s if s >= 2.0 => ("\x1b[33m", "\x1b[0m"),
             _ => ("", ""),
         };
-        let line = format!(
-            "{:>own$}  {share:>6.2}%  {:>all$}  {:>6.2}%  {}  {}",
+        writeln!(
+            out,
+            "{start}{:>own$}  {share:>6.2}%  {:>all$}  {:>6.2}%  {}  {}{end}",
             row.counts.own,
             row.counts.total,
             percent(row.counts.total, total),
-            fit(&row.name, name),
-            cut(&row.module, module)
-        );
-        writeln!(out, "{start}{}{end}", line.trim_end())?;
+            fit(&row.module, module),
+            cut(&row.name, name)
+        )?;
     }
     Ok(())
 }
@@ -271,11 +258,11 @@ mod tests {
         );
         assert!(text.contains("# 5 samples have no frames"), "{text}");
         assert!(
-            text.contains("   4   26.67%      4   26.67%  f         mod\n"),
+            text.contains("   4   26.67%      4   26.67%  mod       f\n"),
             "{text}"
         );
         assert!(
-            text.contains("   4   26.67%      4   26.67%  irq       [kernel]\n"),
+            text.contains("   4   26.67%      4   26.67%  [kernel]  irq\n"),
             "{text}"
         );
     }

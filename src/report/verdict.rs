@@ -99,6 +99,18 @@ pub fn naming(naming: &Naming) -> Vec<String> {
         line.push_str(&format!("; {} unverified (no build ID)", naming.unverified));
     }
     let mut lines = vec![line];
+    if naming.ended_early > 0 {
+        lines.push(format!(
+            "stacks that ended early: in {} samples (built without frame pointers)",
+            naming.ended_early
+        ));
+    }
+    if naming.before_exec > 0 {
+        lines.push(format!(
+            "user stacks left out: in {} samples inside execve (of the program before)",
+            naming.before_exec
+        ));
+    }
     if !naming.unnamed.is_empty() {
         let reasons: Vec<String> = naming
             .unnamed
@@ -303,11 +315,15 @@ mod tests {
                 reason: Reason::FileMissing,
                 frames: 50,
             }],
+            ended_early: 3,
+            before_exec: 2,
         };
         assert_eq!(
             naming(&naming_),
             [
                 "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
+                "stacks that ended early: in 3 samples (built without frame pointers)",
+                "user stacks left out: in 2 samples inside execve (of the program before)",
                 "frames without a name: file missing 50, no symbol 10",
                 "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",
             ]

@@ -8,15 +8,15 @@ use blazesym::symbolize::{Builder, CodeInfo, Input, Sym, Symbolized, Symbolizer}
 use object::read::ReadCache;
 
 use super::files::open_regular;
-use super::functions::FunctionTable;
+use super::functions::{FunctionTable, demangle};
 
 /// What an offset of a file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     /// Demangled name.
     pub name: String,
-    /// Bytes from the start of the symbol to the offset.
-    pub offset: u64,
+    /// Bytes from the start of the symbol to the offset, when that is known.
+    pub offset: Option<u64>,
     /// Where in the source, in the function itself.
     pub source: Option<SourcePlace>,
     /// Functions inlined there, outermost first.
@@ -156,15 +156,19 @@ impl Judge<'_> {
                 let inside = sym.offset < size;
                 inside.then(|| convert(sym))
             }
-            // Without a size it may be a label, a version marker or data: ask the symbol table itself.
             _ => {
                 let address = sym.addr.checked_add(sym.offset as u64)?;
-                let function = self.table()?.find(address)?.clone();
                 let mut symbol = convert(sym);
-                if function.start != sym.addr {
-                    symbol.name = function.name;
-                    symbol.offset = address - function.start;
+                let table = self.table()?;
+                let function = table.find(address);
+                symbol.offset = function.map(|f| address - f.start);
+                // DWARF functions of several ranges come without address and size. The name is right.
+                if sym.addr == 0 && !table.has_at_zero(&sym.name) {
+                    return Some(symbol);
                 }
+                // A symbol without a size may be a label, a version marker or data: only what the
+                // symbol table has as a function there counts.
+                symbol.name = demangle(&function?.name);
                 Some(symbol)
             }
         }
@@ -193,7 +197,7 @@ fn convert(sym: &Sym<'_>) -> Symbol {
     });
     Symbol {
         name: sym.name.to_string(),
-        offset: sym.offset as u64,
+        offset: Some(sym.offset as u64),
         source: sym.code_info.as_deref().map(source),
         inlined: inlined.collect(),
     }

@@ -15,6 +15,8 @@ pub struct FunctionTable {
     reach: Vec<u64>,
     /// (file offset, length in the file, address) of the loaded segments.
     segments: Vec<(u64, u64, u64)>,
+    /// Symbols at address 0: absolute ones such as version markers.
+    at_zero: Vec<String>,
 }
 
 /// A function symbol.
@@ -60,6 +62,12 @@ impl FunctionTable {
             ))
         });
         functions.dedup_by(|later, first| later.start == first.start && later.end == first.end);
+        let at_zero = elf
+            .symbols()
+            .chain(elf.dynamic_symbols())
+            .filter(|s| s.address() == 0)
+            .filter_map(|s| Some(String::from_utf8_lossy(s.name_bytes().ok()?).into_owned()))
+            .collect();
         let segments: Vec<(u64, u64, u64)> = elf
             .segments()
             .map(|s| {
@@ -89,6 +97,7 @@ impl FunctionTable {
             functions,
             reach,
             segments,
+            at_zero,
         })
     }
 
@@ -98,6 +107,11 @@ impl FunctionTable {
             let inside = file_offset.checked_sub(*offset)?;
             (inside < *len).then(|| address.wrapping_add(inside))
         })
+    }
+
+    /// Whether a symbol of this name is at address 0.
+    pub fn has_at_zero(&self, name: &str) -> bool {
+        self.at_zero.iter().any(|n| n == name)
     }
 
     /// The function that covers `address`: the innermost with a size, else one without.
@@ -115,5 +129,33 @@ impl FunctionTable {
             }
         }
         sizeless
+    }
+}
+
+/// `name` as its source has it, for C++ and Rust; others as they are.
+pub fn demangle(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    cpp_demangle::Symbol::new(name)
+        .ok()
+        .and_then(|cpp| cpp.demangle().ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_demangled() {
+        assert_eq!(demangle("_ZN3app5driveEi"), "app::drive(int)");
+        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(
+            demangle("_ZN4core3fmt5write17h0123456789abcdefE"),
+            "core::fmt::write"
+        );
+        assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
+        assert_eq!(demangle("_Z"), "_Z");
     }
 }

@@ -29,7 +29,7 @@ use crate::timeline::file_name;
 
 use elf::{ElfReader, Symbol};
 use files::{Believed, Disbelief};
-use functions::FunctionTable;
+use functions::{FunctionTable, demangle};
 use kernel::KernelTable;
 use perf_map::PerfMaps;
 
@@ -143,7 +143,6 @@ impl Symbolizer {
             ..file.clone()
         };
         let next = self.files.len() as FileNumber;
-
         *self.file_index.entry(key).or_insert_with_key(|key| {
             self.files.push(FileEntry {
                 file: key.clone(),
@@ -168,11 +167,6 @@ impl Symbolizer {
     /// What a place stands for; `None` before [`Symbolizer::resolve`].
     pub fn resolution(&self, place: PlaceId) -> Option<&Resolution> {
         self.resolutions.get(place as usize)
-    }
-
-    /// Whether all places are resolved.
-    pub fn is_resolved(&self) -> bool {
-        self.resolutions.len() == self.places.len()
     }
 
     /// Counts `samples` samples with a frame at `place`, which must have been resolved.
@@ -201,6 +195,23 @@ impl Symbolizer {
         {
             entry.unnamed += samples;
         }
+    }
+
+    /// Counts `samples` samples whose user stack was ended where it left known code.
+    pub fn count_ended_early(&mut self, samples: u64) {
+        self.naming.ended_early = self.naming.ended_early.saturating_add(samples);
+    }
+
+    /// Counts `samples` samples inside `execve` whose user stack is not shown.
+    pub fn count_before_exec(&mut self, samples: u64) {
+        self.naming.before_exec = self.naming.before_exec.saturating_add(samples);
+    }
+
+    /// Whether nothing is mapped where a place is, in a process whose mappings are known.
+    pub fn is_unmapped(&self, place: PlaceId) -> bool {
+        self.places
+            .get(place as usize)
+            .is_some_and(|at| at.code == Code::Unknown(Reason::NotMapped))
     }
 
     /// How frames were named, of those counted.
@@ -348,9 +359,10 @@ impl Symbolizer {
             },
             Code::Kernel(address) => {
                 let found = self.kernel.find(address);
+                let name = found.map_or_else(|| "[kernel]".to_owned(), |s| demangle(&s.name));
                 let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
                 let frame = Frame {
-                    name: names.intern(found.map_or("[kernel]", |s| &s.name)),
+                    name: names.intern(&name),
                     module: names.intern(&format!("[{module}]")),
                     kind: FrameKind::Kernel,
                     inlined: false,
@@ -436,7 +448,7 @@ fn named_by_elf(
         .collect();
     Resolution {
         chain,
-        offset: Some(symbol.offset + back),
+        offset: symbol.offset.map(|offset| offset + back),
         unnamed: None,
         unverified,
     }

@@ -192,6 +192,32 @@ fn a_file_names_its_functions_with_inlined_ones_and_lines() {
 }
 
 #[test]
+fn a_function_of_two_parts_keeps_its_demangled_name() {
+    let source = "
+__attribute__((cold, noinline)) void rare(int x) { __builtin_printf(\"%d\", x); }
+int drive(int x) __asm__(\"_ZN3app5driveEi\");
+__attribute__((noinline)) int drive(int x) {
+    if (x > 100) { rare(x); rare(x + 1); __builtin_abort(); }
+    return x + 1;
+}
+int main(int argc, char **argv) { (void)argv; return drive(argc); }
+";
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", source, &["-O2", "-g", "-Wl,--build-id"]);
+    // gcc has moved the unlikely part away, which leaves DWARF with two ranges.
+    let cold = offset_of(&prog, "_ZN3app5driveEi.cold");
+    let hot = offset_of(&prog, "_ZN3app5driveEi");
+    let mut s = symbolizer();
+    let file = s.file(&recorded(&prog));
+    for offset in [cold, hot] {
+        let found = resolve(&mut s, Code::File(file, offset), false);
+        assert_eq!(found.chain, ["app::drive(int) prog"]);
+        assert_eq!(found.offset, Some(0));
+        assert!(matches!(found.lines[..], [4..=6]), "{:?}", found.lines);
+    }
+}
+
+#[test]
 fn another_build_of_the_file_names_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let prog = compile(dir.path(), "prog", C, &["-O1", "-Wl,--build-id"]);

@@ -11,7 +11,7 @@
 mod maps;
 mod name;
 
-use crate::event::{Origin, ProcessKey, Timestamp};
+use crate::event::{ProcessKey, Timestamp};
 use crate::format::process::{
     MappingId, MappingTemplate, ProcessId, ProcessRecord, Space, SpaceId, StringId,
 };
@@ -76,7 +76,6 @@ struct Process {
 struct Image {
     since: Timestamp,
     exec_number: u32,
-    origin: Origin,
     /// The leader's names, ascending by time; never empty.
     comms: Vec<(Timestamp, StringId)>,
     /// Whole lists, ascending by time.
@@ -256,9 +255,8 @@ impl Timeline {
 
     /// Whether the user stack of a sample taken inside `execve` may be that of the image before.
     pub fn may_follow_exec(&self, view: View) -> bool {
-        self.image(view).is_some_and(|i| {
-            i.exec_number > 0 || (i.origin == Origin::Event && i.since > Timestamp::ZERO)
-        })
+        // A first image is what a fork, or the beginning of the recording, found; later ones began with an exec.
+        self.image(view).is_some_and(|i| i.exec_number > 0)
     }
 
     fn image(&self, view: View) -> Option<&Image> {
@@ -288,14 +286,10 @@ impl Process {
     fn apply(&mut self, record: &ProcessRecord, time: Timestamp, tables: Tables<'_>) {
         match record {
             ProcessRecord::Image {
-                exec_number,
-                comm,
-                origin,
-                ..
+                exec_number, comm, ..
             } => self.images.push(Image {
                 since: time,
                 exec_number: *exec_number,
-                origin: *origin,
                 comms: vec![(time, *comm)],
                 epochs: Vec::new(),
                 maps: MapLog::default(),

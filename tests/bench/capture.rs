@@ -216,7 +216,7 @@ fn read(reader: &Reader) -> u64 {
     sum
 }
 
-/// Bytes a sample over ten seconds, by zstd level, and of an idle second.
+/// Bytes a sample over ten seconds, by zstd level.
 fn sizes() {
     let paths = paths();
     let depths = || paths.iter().map(Vec::len);
@@ -227,12 +227,6 @@ fn sizes() {
         println!(
             "zstd level {level}: {:.2} bytes a sample",
             bytes as f64 / 20_000.0
-        );
-    }
-    for seconds in [1, 2] {
-        println!(
-            "{seconds} s of 200 samples: {} bytes",
-            record(seconds, 3, 200).len()
         );
     }
 }

@@ -194,8 +194,11 @@ fn elf_info() -> ElfInfo {
     }
 }
 
+/// A sample, its user frames, its kernel frames.
+type WholeSample = (Sample, Vec<u64>, Vec<u64>);
+
 /// All that samples say, with stacks written out, and all damage found on the way.
-fn content(reader: &Reader) -> (Vec<(Sample, Vec<u64>, Vec<u64>)>, Vec<Damage>) {
+fn content(reader: &Reader) -> (Vec<WholeSample>, Vec<Damage>) {
     let mut samples = Vec::new();
     let mut damage = reader.damage().to_vec();
     for mut segment in reader.segments() {
@@ -660,4 +663,156 @@ fn odd_stacks_survive_and_deep_ones_keep_their_leaf_end() {
     assert_eq!(read[4], deep[..4096]);
     assert_eq!(samples[4].0.flags, sample_flags::USER_TRUNCATED);
     assert_eq!(reader.frames()[0].descriptor.truncated, 1);
+}
+
+/// A writer with one task.
+fn one_task() -> (CaptureWriter<Vec<u8>>, u32) {
+    let mut writer = CaptureWriter::create(Vec::new(), &header()).unwrap();
+    let comm = writer.string(b"task").unwrap();
+    let process = writer
+        .add_process(key(), Pid(1), false, Origin::Event, None)
+        .unwrap();
+    let task = Task {
+        process,
+        tid: Pid(42),
+        exec_id: 1,
+        comm,
+    };
+    let task = writer.task(task).unwrap();
+    (writer, task)
+}
+
+fn plain<'a>(time: u64, cpu: u32, task: u32, user: &'a [u64]) -> SampleInput<'a> {
+    let time = Timestamp(time);
+    SampleInput {
+        time,
+        cpu,
+        task,
+        user,
+        kernel: &[],
+        weight: 1,
+        flags: 0,
+        event: 0,
+    }
+}
+
+#[test]
+fn an_idle_second_is_a_few_hundred_bytes() {
+    let (mut writer, task) = one_task();
+    let mut noise = 12345u64;
+    let mut sizes = Vec::new();
+    for tick in 0..300u64 {
+        for cpu in 0..2 {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let late = (noise >> 33) % 3000;
+            let stack: Vec<u64> = (0..20).map(|i| 0x40_0000 + i * 64 + tick % 5).collect();
+            let sample = plain((1 << 40) + tick * 10_101_010 + late, cpu, task, &stack);
+            writer.sample(&sample).unwrap();
+        }
+        if tick % 100 == 99 {
+            let before = writer.bytes_written();
+            writer.flush().unwrap();
+            sizes.push(writer.bytes_written() - before);
+        }
+    }
+    assert!(
+        sizes.iter().all(|size| *size < 800) && sizes[1] < 600,
+        "{sizes:?} bytes"
+    );
+}
+
+#[test]
+fn full_tables_refuse_strings_and_a_new_segment_makes_room() {
+    let (mut writer, task) = one_task();
+    writer.sample(&plain(1, 0, task, &[1])).unwrap();
+    let string = |n: usize| vec![n as u8; 65_536 - n / 256];
+    let mut strings = 0;
+    let mut told = 0;
+    while writer.string(&string(strings)).is_ok() {
+        strings += 1;
+        told += usize::from(writer.segment_is_full());
+        if strings % 100 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    assert!(
+        (510..=512).contains(&strings),
+        "{strings} strings are 32 MiB"
+    );
+    assert!(told > 400, "told {told} times before");
+    writer.start_segment().unwrap();
+    assert!(!writer.segment_is_full());
+    assert_eq!(writer.string(&string(0)), Ok(0));
+    let reader = Reader::from_bytes(writer.finish(&end()).unwrap()).unwrap();
+    assert_eq!(reader.segments().len(), 2);
+    let (samples, damage) = content(&reader);
+    assert_eq!((samples.len(), damage), (1, vec![]));
+}
+
+#[test]
+fn a_descriptor_that_lies_makes_its_frame_damaged() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let at = index_offset(&bytes);
+    let entry = whole.frames()[2].clone();
+    let lie = |change: &dyn Fn(&mut bprof::format::descriptor::Descriptor)| {
+        let mut descriptor = entry.descriptor.clone();
+        change(&mut descriptor);
+        let mut encoded = Vec::new();
+        descriptor.encode(&mut encoded);
+        let mut bytes = bytes[..at].to_vec();
+        let start = entry.offset as usize + 8;
+        bytes[start..start + encoded.len()].copy_from_slice(&encoded);
+        let reader = Reader::from_bytes(bytes).unwrap();
+        let (samples, damage) = content(&reader);
+        assert_eq!(samples.len(), 6, "{descriptor:?}");
+        damage
+            .into_iter()
+            .map(|d| d.to_string())
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    assert!(lie(&|d| d.samples = 2).contains("number of samples cannot be 2"));
+    assert!(lie(&|d| d.first = Timestamp(1)).contains("first time cannot be 1"));
+    assert!(lie(&|d| d.last.0 += 1).contains("last time"));
+    assert!(lie(&|d| d.lost = 1).contains("number of lost samples"));
+    assert!(lie(&|d| d.truncated = 1).contains("number of truncated samples"));
+    assert!(lie(&|d| d.uncompressed += 1).contains("content size"));
+    assert!(lie(&|d| d.ordinal = 1).contains("frame 1 of segment 2 follows, frame 0 is missing"));
+    assert!(lie(&|d| d.segment = 1).contains("frame 0 of segment 1 follows, frame 2 is missing"));
+    assert!(lie(&|d| d.data_crc ^= 1).contains("checksum of the compressed bytes"));
+}
+
+#[test]
+fn kinds_of_later_versions_are_skipped_unless_required() {
+    let bytes = small_capture();
+    let whole = Reader::from_bytes(bytes.clone()).unwrap();
+    let at = index_offset(&bytes);
+    let vdso = whole.frames()[4].clone();
+    let with_kind = |kind, required| {
+        let mut encoded = Vec::new();
+        let kind = FrameKind::from_number(kind);
+        let descriptor = bprof::format::descriptor::Descriptor {
+            kind,
+            required,
+            ..vdso.descriptor.clone()
+        };
+        descriptor.encode(&mut encoded);
+        let mut bytes = bytes[..at].to_vec();
+        let start = vdso.offset as usize + 8;
+        bytes[start..start + encoded.len()].copy_from_slice(&encoded);
+        Reader::from_bytes(bytes)
+    };
+    for kind in [7, 8, 255] {
+        let reader = with_kind(kind, false).unwrap();
+        assert_eq!((reader.damage(), reader.samples()), (&[][..], 9));
+        assert!(reader.aids().vdso.is_none());
+        let refused = with_kind(kind, true).unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("needs frames of kind {kind}")),
+            "{refused}"
+        );
+    }
 }

@@ -109,7 +109,7 @@ fn exec_changes_names_at_its_time() {
     });
     assert_eq!(
         pair.folded(s),
-        "one-42;one_spin 2\ntwo-42;[unknown] 2\ntwo-42;two_spin 1\n"
+        "one-42;one_spin 2\ntwo-42 1\ntwo-42;[unknown] 1\ntwo-42;two_spin 1\n"
     );
 }
 
