@@ -1,17 +1,17 @@
-// flood SECONDS: sends datagrams to itself over loopback for SECONDS of CPU time, from CPU 0 only. With receive packet steering
-// the kernel handles them as softirqs on another CPU, which is otherwise idle.
+// flood SECONDS CPU: sends datagrams to itself over loopback for SECONDS of CPU time, from one CPU only. With receive packet
+// steering the kernel handles them as softirqs on another CPU, which is otherwise idle.
 #include "truth.h"
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/socket.h>
 
 int main(int argc, char **argv) {
-    if (argc != 2)
-        return fprintf(stderr, "usage: flood SECONDS\n"), 2;
-    cpu_set_t first;
-    CPU_ZERO(&first);
-    CPU_SET(0, &first);
-    if (sched_setaffinity(0, sizeof first, &first) != 0)
+    if (argc != 3)
+        return fprintf(stderr, "usage: flood SECONDS CPU\n"), 2;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(atoi(argv[2]), &only);
+    if (sched_setaffinity(0, sizeof only, &only) != 0)
         give_up("sched_setaffinity");
     int receiver = socket(AF_INET, SOCK_DGRAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
