@@ -17,6 +17,7 @@ typedef __u64 __be64;
 typedef __u32 __wsum;
 
 enum {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
@@ -26,6 +27,7 @@ enum {
 enum { BPF_F_USER_STACK = 1 << 8 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0 };
+enum { BPF_ANY = 0 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -46,6 +48,8 @@ struct signal_struct {
 struct task_struct {
 	unsigned int flags;
 	unsigned int in_execve : 1;
+	int pid;
+	int tgid;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	struct signal_struct *signal;
@@ -72,6 +76,10 @@ struct user_regs {
 #else
 #error "this architecture is not supported yet"
 #endif
+
+struct bpf_raw_tracepoint_args {
+	__u64 args[0];
+};
 
 struct bpf_perf_event_data {
 	struct user_regs regs;

@@ -48,6 +48,14 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } cgroup SEC(".maps");
 
+/* Processes to sample: the given ones, and with `follow_fork` their descendants. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct process);
+	__type(value, __u8);
+} targets SEC(".maps");
+
 static __always_inline void count(enum counter which)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &which);
@@ -65,7 +73,18 @@ static __always_inline __u32 group_number(struct task_struct *task, enum pid_typ
 	return BPF_CORE_READ(pid, numbers[0].nr);
 }
 
-/* Which tasks are wanted. Processes and threads given by number need no check here: events are opened on them. */
+#define NS_PER_TICK 10000000 /* USER_HZ is 100 everywhere */
+
+static __always_inline struct process process_of(struct task_struct *task)
+{
+	struct process process = {};
+
+	process.tgid = BPF_CORE_READ(task, tgid);
+	process.start_tick = BPF_CORE_READ(task, group_leader, start_boottime) / NS_PER_TICK;
+	return process;
+}
+
+/* Which tasks are wanted. Threads given by number need no check here: events are opened on them. */
 static __always_inline int wanted(struct task_struct *task)
 {
 	switch (config.filter) {
@@ -73,6 +92,11 @@ static __always_inline int wanted(struct task_struct *task)
 		return group_number(task, bpf_core_enum_value(enum pid_type, PIDTYPE_PGID)) == config.filter_id;
 	case FILTER_SESSION:
 		return group_number(task, bpf_core_enum_value(enum pid_type, PIDTYPE_SID)) == config.filter_id;
+	case FILTER_PROCESSES: {
+		struct process process = process_of(task);
+
+		return bpf_map_lookup_elem(&targets, &process) != NULL;
+	}
 	case FILTER_CGROUP:
 		return bpf_current_task_under_cgroup(&cgroup, 0) == 1;
 	default:
@@ -179,6 +203,37 @@ int sample(struct bpf_perf_event_data *ctx)
 		count(COUNT_RING_FULL);
 	else
 		count(COUNT_SAMPLES);
+	return 0;
+}
+
+/* A process of the target starts another: that is of the target too. Events on the threads themselves, which the
+ * kernel would pass on, begin a new period in each child: a process shorter than the period would never be sampled. */
+SEC("raw_tp/sched_process_fork")
+int follow_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *parent = (void *)ctx->args[0], *child = (void *)ctx->args[1];
+	struct process from = process_of(parent), to;
+	__u8 one = 1;
+
+	if (BPF_CORE_READ(child, tgid) == (int)from.tgid || !bpf_map_lookup_elem(&targets, &from))
+		return 0;
+	to = process_of(child);
+	if (bpf_map_update_elem(&targets, &to, &one, BPF_ANY))
+		count(COUNT_NOT_FOLLOWED);
+	return 0;
+}
+
+/* The last of a process is gone. Until then what it does at its end is sampled too. */
+SEC("raw_tp/sched_process_free")
+int forget(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *task = (void *)ctx->args[0];
+
+	if (BPF_CORE_READ(task, pid) == BPF_CORE_READ(task, tgid)) {
+		struct process process = process_of(task);
+
+		bpf_map_delete_elem(&targets, &process);
+	}
 	return 0;
 }
 

@@ -8,6 +8,15 @@ enum filter {
 	FILTER_PGRP,
 	FILTER_SESSION,
 	FILTER_CGROUP,
+	FILTER_PROCESSES,      /* those in `targets` */
+};
+
+/* A process in `targets`: its number and the clock tick it started in, so that another process that gets the number
+ * later is another one. */
+struct process {
+	__u64 start_tick;      /* start_boottime in units of 10 ms, as /proc/PID/stat has it */
+	__u32 tgid;
+	__u32 unused;
 };
 
 /* Set before the program is loaded; constants to the verifier. */
@@ -56,6 +65,7 @@ enum counter {
 	COUNT_SCRATCH,         /* no scratch buffer for this CPU */
 	COUNT_IDLE,            /* left out: the CPU was idle */
 	COUNT_FILTERED,        /* left out: not of the target */
+	COUNT_NOT_FOLLOWED,    /* a child of the target that did not fit into `targets` */
 	COUNTERS,
 };
 

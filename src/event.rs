@@ -187,11 +187,13 @@ pub enum LossClass {
     TableFull = 10,
     /// Samples of a launched command's process before it became the command, left out on purpose.
     Launcher = 11,
+    /// Child processes of the target that were not followed: too many at once.
+    NotFollowed = 12,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 11] = [
+    pub const ALL: [LossClass; 12] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -203,6 +205,7 @@ impl LossClass {
         LossClass::Idle,
         LossClass::TableFull,
         LossClass::Launcher,
+        LossClass::NotFollowed,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -232,6 +235,7 @@ impl LossClass {
             LossClass::Idle => "idle",
             LossClass::TableFull => "tables full",
             LossClass::Launcher => "before the command started",
+            LossClass::NotFollowed => "child processes not followed",
         }
     }
 }

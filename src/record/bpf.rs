@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, unsafe_op_in_unsafe_fn)]
 mod skel {
@@ -16,7 +16,7 @@ use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head};
 
 use super::wire::Depths;
-use crate::event::LossClass;
+use crate::event::{LossClass, Pid};
 
 /// Which tasks the program keeps; events opened on given threads need no filter.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub enum Filter<'a> {
     ProcessGroup(u32),
     /// Tasks of this session.
     Session(u32),
+    /// Tasks of these processes (number, start tick), and with `true` of their descendants.
+    Processes(Vec<(Pid, u64)>, bool),
     /// Tasks of this cgroup (a directory of cgroup v2) and those below it.
     Cgroup(BorrowedFd<'a>),
 }
@@ -52,6 +54,8 @@ pub struct Config<'a> {
 pub struct Program {
     skel: ProfilerSkel<'static>,
     rings: Vec<MapHandle>,
+    /// Detached when dropped.
+    _links: Vec<Link>,
 }
 
 impl Program {
@@ -70,11 +74,12 @@ impl Program {
             .rodata_data
             .as_deref_mut()
             .context("the BPF program has no configuration")?;
-        let (kind, id) = match config.filter {
+        let (kind, id) = match &config.filter {
             Filter::None => (filter::FILTER_NONE, 0),
-            Filter::ProcessGroup(id) => (filter::FILTER_PGRP, id),
-            Filter::Session(id) => (filter::FILTER_SESSION, id),
+            Filter::ProcessGroup(id) => (filter::FILTER_PGRP, *id),
+            Filter::Session(id) => (filter::FILTER_SESSION, *id),
             Filter::Cgroup(_) => (filter::FILTER_CGROUP, 0),
+            Filter::Processes(..) => (filter::FILTER_PROCESSES, 0),
         };
         rodata.config.filter = kind;
         rodata.config.filter_id = id;
@@ -88,6 +93,15 @@ impl Program {
             .set_value_size((size_of::<sample_head>() + deepest) as u32)?;
         open.maps.scratch.set_max_entries(config.possible)?;
         open.maps.rings.set_max_entries(config.possible)?;
+
+        let follow = matches!(config.filter, Filter::Processes(_, true));
+        open.progs.follow_fork.set_autoload(follow);
+        open.progs
+            .forget
+            .set_autoload(matches!(config.filter, Filter::Processes(..)));
+        if !matches!(config.filter, Filter::Processes(..)) {
+            open.maps.targets.set_max_entries(1)?;
+        }
 
         let skel = open.load().context("the kernel refuses the BPF program")?;
         let mut rings = Vec::new();
@@ -104,14 +118,42 @@ impl Program {
                 .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
             rings.push(ring);
         }
-        if let Filter::Cgroup(dir) = config.filter {
+        let mut links = Vec::new();
+        if let Filter::Processes(processes, _) = &config.filter {
+            // Before the first is added, so that no child is missed.
+            if follow {
+                links.push(
+                    skel.progs
+                        .follow_fork
+                        .attach()
+                        .context("cannot follow forks")?,
+                );
+            }
+            links.push(skel.progs.forget.attach().context("cannot follow exits")?);
+            for (pid, start_tick) in processes {
+                let key = types::process {
+                    start_tick: *start_tick,
+                    tgid: pid.0,
+                    unused: 0,
+                };
+                skel.maps
+                    .targets
+                    .update(&process_bytes(&key), &[1], MapFlags::ANY)
+                    .context("too many processes to sample")?;
+            }
+        }
+        if let Filter::Cgroup(dir) = &config.filter {
             let fd = dir.as_raw_fd();
             skel.maps
                 .cgroup
                 .update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
                 .context("the kernel cannot filter by this cgroup")?;
         }
-        Ok(Program { skel, rings })
+        Ok(Program {
+            skel,
+            rings,
+            _links: links,
+        })
     }
 
     /// What perf events are told to run.
@@ -146,6 +188,7 @@ impl Program {
             (LossClass::RingFull, counter::COUNT_RING_FULL),
             (LossClass::Scratch, counter::COUNT_SCRATCH),
             (LossClass::Idle, counter::COUNT_IDLE),
+            (LossClass::NotFollowed, counter::COUNT_NOT_FOLLOWED),
         ] {
             let values = self
                 .skel
@@ -165,6 +208,17 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// A key of `targets`, in memory order.
+fn process_bytes(process: &types::process) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let (tick, rest) = bytes.split_at_mut(8);
+    tick.copy_from_slice(&process.start_tick.to_ne_bytes());
+    let (tgid, unused) = rest.split_at_mut(4);
+    tgid.copy_from_slice(&process.tgid.to_ne_bytes());
+    unused.copy_from_slice(&process.unused.to_ne_bytes());
+    bytes
 }
 
 /// Counter values already told: by counter and CPU.

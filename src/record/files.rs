@@ -105,9 +105,8 @@ fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
         Path::new(root).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
     };
     if suffixed
-        && raw.inode.is_some()
-        && let Some(file) =
-            open_regular(&below(&root, &raw.path)).filter(|f| is_inode(f, raw.inode))
+        && let Some(file) = open_regular(&below(&root, &raw.path))
+        && is_mapped(&file, raw)
     {
         return Some((file, Named::AsGiven));
     }
@@ -115,7 +114,7 @@ fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
         "/proc/{process}/map_files/{:x}-{:x}",
         raw.start, raw.end
     ));
-    let by_path = |root: &str| open_regular(&below(root, bare)).filter(|f| is_inode(f, raw.inode));
+    let by_path = |root: &str| open_regular(&below(root, bare)).filter(|f| is_mapped(f, raw));
     let file = if suffixed {
         open_regular(&map_file)
     } else {
@@ -140,12 +139,13 @@ fn open_regular(path: &Path) -> Option<File> {
     file.metadata().ok()?.is_file().then_some(file)
 }
 
-/// Whether `file` has the inode the kernel told. The device is not compared: the kernel tells that of the
-/// superblock, `stat` on btrfs and overlayfs another.
-fn is_inode(file: &File, told: Option<InodeKey>) -> bool {
-    match (told, file.metadata()) {
-        (Some(told), Ok(meta)) => meta.ino() == told.inode,
-        _ => false,
+/// Whether `file`, found by its path, is the one mapped: by inode or build ID, whichever the kernel told. The device is
+/// not compared: the kernel tells that of the superblock, `stat` on btrfs and overlayfs another.
+fn is_mapped(file: &File, raw: &RawMapping) -> bool {
+    match (raw.inode, &raw.build_id) {
+        (Some(told), _) => file.metadata().is_ok_and(|meta| meta.ino() == told.inode),
+        (None, Some(told)) => read_build_id(file).as_ref() == Some(told),
+        (None, None) => false,
     }
 }
 

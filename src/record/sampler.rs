@@ -15,24 +15,11 @@ use crate::event::Pid;
 pub enum Where {
     /// On each of these CPUs, for every task.
     Cpus(Vec<u32>),
-    /// On each of these threads.
-    Threads(Vec<Pid>, Inherit),
-    /// On a thread that is about to exec, starting with the exec.
-    OnExec(Pid, Inherit),
+    /// On each of these threads, and on nobody they start.
+    Threads(Vec<Pid>),
 }
 
-/// Whom an event opened on a thread follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inherit {
-    /// New threads and child processes.
-    All,
-    /// New threads only.
-    Threads,
-    /// Nobody.
-    Nobody,
-}
-
-/// Opened events, disabled until [`SamplingEvents::enable`] (or the exec).
+/// Opened events, disabled until [`SamplingEvents::enable`].
 pub struct SamplingEvents {
     counters: Vec<Counter>,
     /// Which event it became.
@@ -143,17 +130,12 @@ impl SamplingEvents {
                     add(opened, &|| format!("CPU {cpu}"))?;
                 }
             }
-            Where::Threads(threads, inherit) => {
+            Where::Threads(threads) => {
                 for &thread in threads {
-                    let opened = on_thread(event, rate, thread, *inherit).build();
-                    add(opened, &|| format!("thread {thread}"))?;
+                    let mut on_thread = builder(event, rate);
+                    on_thread.observe_pid(thread.0.cast_signed()).any_cpu();
+                    add(on_thread.build(), &|| format!("thread {thread}"))?;
                 }
-            }
-            Where::OnExec(thread, inherit) => {
-                let opened = on_thread(event, rate, *thread, *inherit)
-                    .enable_on_exec(true)
-                    .build();
-                add(opened, &|| "the command".into())?;
             }
         }
         if counters.is_empty() {
@@ -176,12 +158,4 @@ impl SamplingEvents {
             let _ = counter.disable();
         }
     }
-}
-
-fn on_thread(event: Event, rate: Rate, thread: Pid, inherit: Inherit) -> Builder<'static> {
-    let mut builder = builder(event, rate);
-    builder.observe_pid(thread.0.cast_signed()).any_cpu();
-    builder.inherit(inherit != Inherit::Nobody);
-    builder.inherit_thread(inherit == Inherit::Threads);
-    builder
 }

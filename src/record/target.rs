@@ -136,29 +136,3 @@ fn is_cgroup2(dir: &Path) -> bool {
     const CGROUP2: i64 = 0x6367_7270;
     dir.is_dir() && rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type == CGROUP2)
 }
-
-/// Every thread of `processes`, also those made while looking: listed until a pass finds nothing new.
-pub fn threads_of(processes: &[Pid], mut each: impl FnMut(Pid) -> Result<()>) -> Result<()> {
-    let mut known = BTreeSet::new();
-    loop {
-        let mut new = false;
-        for &process in processes {
-            let threads = match procfs::list_threads(process) {
-                Ok(threads) => threads,
-                Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-                Err(err) => {
-                    return Err(err).with_context(|| format!("cannot list threads of {process}"));
-                }
-            };
-            for thread in threads {
-                if known.insert(thread) {
-                    new = true;
-                    each(thread)?;
-                }
-            }
-        }
-        if !new {
-            return Ok(());
-        }
-    }
-}

@@ -66,7 +66,8 @@ pub fn run(options: &Options) -> Result<u8> {
     let output = Output::create(&options.output)?;
     let recorded = match held {
         None => setup.enable().map(|()| None),
-        Some(held) => held.release().map(Some),
+        // It execs only now; what it does before is told apart by time.
+        Some(held) => setup.enable().and_then(|()| held.release()).map(Some),
     };
     let command = match recorded {
         Ok(command) => command,

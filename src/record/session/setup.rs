@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::event::Pid;
 use crate::record::bpf::{Config, Filter, Program};
 use crate::record::options::{Event, Options, Rate};
 use crate::record::processes::{Processes, Scope};
-use crate::record::sampler::{self, Inherit, SamplingEvents, Where};
+use crate::record::sampler::{self, SamplingEvents, Where};
 use crate::record::sideband::SideBand;
-use crate::record::target::{self, Found};
+use crate::record::target::Found;
 use crate::record::wire::Depths;
 use crate::record::{cpus, host, procfs};
 
@@ -55,10 +55,7 @@ impl Setup {
         };
         let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_size(rate, event));
         let program = Program::load(&Config {
-            filter: match found {
-                Found::Filtered(kept) => kept.filter(),
-                _ => Filter::None,
-            },
+            filter: filter(found, command, options.inherit)?,
             skip_idle: !options.idle,
             depths,
             ring_bytes,
@@ -71,26 +68,14 @@ impl Setup {
             _ => Scope::Known,
         };
         let mut processes = Processes::new(scope, host::clock_ticks());
-        let inherit = if options.inherit {
-            Inherit::All
-        } else {
-            Inherit::Threads
+        let threads = match found {
+            Found::Threads(tids, _) => tids.clone(),
+            _ => Vec::new(),
         };
-        let mut threads = Vec::new();
-        let places = match found {
-            Found::Filtered(_) => Where::Cpus(online.clone()),
-            Found::Processes(pids) => {
-                target::threads_of(pids, |thread| {
-                    threads.push(thread);
-                    Ok(())
-                })?;
-                Where::Threads(std::mem::take(&mut threads), inherit)
-            }
-            Found::Threads(tids, _) => {
-                threads.clone_from(tids);
-                Where::Threads(tids.clone(), Inherit::Nobody)
-            }
-            Found::Command => Where::OnExec(command.unwrap_or_default(), inherit),
+        let places = if threads.is_empty() {
+            Where::Cpus(online.clone())
+        } else {
+            Where::Threads(threads.clone())
         };
         let mut degraded = Vec::new();
         let mut warn = |text: String| {
@@ -132,6 +117,24 @@ impl Setup {
     pub fn enable(&mut self) -> Result<()> {
         self.sampling.enable()
     }
+}
+
+/// What the sampling program keeps. Processes are told by number and start, as of now.
+fn filter<'f>(found: &'f Found, command: Option<Pid>, inherit: bool) -> Result<Filter<'f>> {
+    let pids = match found {
+        Found::Filtered(kept) => return Ok(kept.filter()),
+        Found::Threads(..) => return Ok(Filter::None),
+        Found::Processes(pids) => pids.clone(),
+        Found::Command => command.into_iter().collect(),
+    };
+    let mut started = Vec::new();
+    for pid in pids {
+        let Ok(stat) = procfs::read_stat(pid) else {
+            bail!("process {pid} has ended")
+        };
+        started.push((pid, stat.start_ticks));
+    }
+    Ok(Filter::Processes(started, inherit))
 }
 
 /// Every process there is, those that appear meanwhile too.
