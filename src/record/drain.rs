@@ -52,6 +52,8 @@ pub struct Drain {
     last: Option<(Sampled, u32)>,
     /// Launched, and when it became what it was launched for.
     command: Option<(Pid, Option<Timestamp>)>,
+    /// Where the kernel idles, if idle samples are left out and it is known.
+    pub idle_text: Option<(u64, u64)>,
     /// What has come so far.
     pub totals: Totals,
 }
@@ -71,6 +73,9 @@ pub struct Totals {
     pub side_band_lost: u64,
 }
 
+/// Flags of samples of which a part is missing.
+const INCOMPLETE: u8 =
+    sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED | sample_flags::USER_UNREADABLE;
 /// Leaves checked in one batch at most; the rest is checked when it comes again.
 const LEAVES_CHECKED: usize = 256;
 /// Known leaves remembered at most.
@@ -90,17 +95,18 @@ impl Drain {
             seen_leaves: HashMap::default(),
             last: None,
             command: command.map(|pid| (pid, None)),
+            idle_text: None,
             totals: Totals::default(),
         }
     }
 
     /// Takes one record out of a ring.
-    pub fn take(&mut self, record: &[u8], idle_text: Option<(u64, u64)>) {
+    pub fn take(&mut self, record: &[u8]) {
         let Some(sample) = decode(record, self.depths) else {
             self.lose(LossClass::Malformed, None, 1);
             return;
         };
-        if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, idle_text) {
+        if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
             self.lose(LossClass::Idle, Some(sample.cpu), 1);
             return;
         }
@@ -219,13 +225,31 @@ impl Drain {
                     flags: waiting.flags,
                     event: 0,
                 })?;
-                const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
                 self.totals.samples += 1;
-                self.totals.truncated += u64::from(waiting.flags & CUT != 0);
+                if waiting.flags & INCOMPLETE != 0 {
+                    let (flags, cpu) = (waiting.flags, waiting.cpu);
+                    self.count_incomplete(flags, cpu);
+                }
             }
             self.waiting.pop();
         }
         Ok(())
+    }
+
+    /// Counts what is missing of a sample that is kept.
+    fn count_incomplete(&mut self, flags: u8, cpu: u32) {
+        let classes = [
+            (sample_flags::USER_TRUNCATED, LossClass::UserTruncated),
+            (sample_flags::KERNEL_TRUNCATED, LossClass::KernelTruncated),
+            (sample_flags::USER_UNREADABLE, LossClass::UserUnreadable),
+        ];
+        for (flag, class) in classes {
+            if flags & flag != 0 {
+                self.writer.loss(class, Some(cpu), 1);
+            }
+        }
+        const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
+        self.totals.truncated += u64::from(flags & CUT != 0);
     }
 
     /// Until its exec a launched command is us.

@@ -2,9 +2,18 @@
 //! recorded addresses.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 
 use crate::format::aid::{KernelSymbol, KernelSymbols};
+
+/// Whether the kernel hides its addresses from us; a look at the beginning of the table is enough. A table that cannot be
+/// read hides them too.
+pub fn hidden() -> bool {
+    let mut start = Vec::new();
+    let read = File::open("/proc/kallsyms").and_then(|f| f.take(1 << 12).read_to_end(&mut start));
+    let shown = |line: &[u8]| parse_line(line).is_some_and(|symbol| symbol.address != 0);
+    read.is_err() || !start.split(|b| *b == b'\n').any(shown)
+}
 
 /// Every symbol of `/proc/kallsyms`: where it starts, and its name if it is code.
 #[derive(Debug, Default)]

@@ -32,11 +32,10 @@ pub struct KernelNames {
     vdso_written: bool,
 }
 
-impl KernelNames {
-    /// Names from `table`.
-    pub fn new(table: Option<Kallsyms>) -> KernelNames {
+impl Default for KernelNames {
+    fn default() -> KernelNames {
         KernelNames {
-            table,
+            table: None,
             wanted: Vec::new(),
             written: HashSet::new(),
             next: Instant::now() + FIRST_SYMBOLS,
@@ -44,7 +43,9 @@ impl KernelNames {
             vdso_written: false,
         }
     }
+}
 
+impl KernelNames {
     /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
     pub fn write(&mut self, drain: &mut Drain, processes: &Processes, at_end: bool) -> Result<()> {
         self.wanted.extend(drain.writer.take_kernel_addresses());

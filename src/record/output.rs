@@ -99,9 +99,25 @@ impl Output {
         })
     }
 
-    /// Nothing was recorded: takes the file away and puts an older capture back.
-    pub fn discard(self) {
-        // What cannot be undone is no worse than an empty capture; the reason for it is told already.
+    /// How to take the file away again.
+    pub fn undo(&self) -> Undo {
+        Undo {
+            path: self.path.clone(),
+            old: self.old.clone(),
+        }
+    }
+}
+
+/// Takes away a file in which nothing was recorded, and puts an older capture back.
+#[derive(Debug)]
+pub struct Undo {
+    path: PathBuf,
+    old: Option<PathBuf>,
+}
+
+impl Undo {
+    /// Does so. What cannot be undone is no worse than an empty capture, and the reason for it is told already.
+    pub fn run(self) {
         let _ = fs::remove_file(&self.path);
         if let Some(old) = &self.old {
             let _ = fs::rename(old, &self.path);

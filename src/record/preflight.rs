@@ -9,8 +9,8 @@ use rustix::thread::CapabilitySet;
 /// Oldest kernel with BPF ring buffers.
 const OLDEST_KERNEL: (u32, u32) = (5, 8);
 
-/// Checks what recording cannot do without. Returns what it will have to do without, one sentence each.
-pub fn check() -> Result<Vec<String>> {
+/// Checks what recording cannot do without.
+pub fn check() -> Result<()> {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
@@ -41,7 +41,7 @@ pub fn check() -> Result<Vec<String>> {
              the kernel: record on the host, or start the container in the host's PID namespace (--pid=host)"
         );
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
 fn effective_capabilities() -> CapabilitySet {

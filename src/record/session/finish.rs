@@ -16,23 +16,24 @@ use crate::record::options::{Options, Rate, Target};
 use crate::record::progress::Summary;
 use crate::record::signals::Signals;
 
-/// Writes the end of the capture, says what was recorded, and waits for a command that outlives it.
+/// Writes the end of the capture and says what was recorded. Gives what ended it and the command's exit status, 0 if it
+/// still runs or there is none.
 pub(super) fn close(
     options: &Options,
     drain: Drain,
     setup: &Setup,
     time: Duration,
     ended: &Ended,
-    command: Option<Running>,
-    signals: &Signals,
-) -> Result<u8> {
+    command: &mut Option<Running>,
+) -> Result<(Ended, i32)> {
     let totals = drain.totals;
     let processes = setup.processes.sampled;
-    let mut status = 0;
-    let mut command = command;
-    if let (Ended::Command, Some(command)) = (ended, &mut command) {
-        status = shell_status(command.wait().context("cannot wait for the command")?);
-    }
+    let status = match (ended, command) {
+        (Ended::Command, Some(command)) => {
+            shell_status(command.wait().context("cannot wait for the command")?)
+        }
+        _ => 0,
+    };
     let end = End {
         time: host::now(),
         reason: match ended {
@@ -53,15 +54,15 @@ pub(super) fn close(
             Rate::Period(period) => format!("{event}, one sample every {period}"),
         };
         let path = options.output.to_string_lossy();
-        Summary {
+        let summary = Summary {
             totals,
             processes,
             time,
             event: &event,
             path: &path,
             bytes,
-        }
-        .print();
+        };
+        summary.print();
     }
     if totals.samples == 0 {
         eprintln!(
@@ -69,10 +70,7 @@ pub(super) fn close(
             why_nothing(options, ended)
         );
     }
-    if let (Some(mut command), false) = (command, *ended == Ended::Command) {
-        status = outlive(&mut command, *ended, signals, options.quiet)?;
-    }
-    Ok(status.clamp(0, 255) as u8)
+    Ok((*ended, status))
 }
 
 /// Why a recording can be empty, for the person who wonders.
@@ -85,7 +83,12 @@ fn why_nothing(options: &Options, ended: &Ended) -> &'static str {
 }
 
 /// The recording is over and its command is not: passes on the signal that ended the recording, and further ones.
-fn outlive(command: &mut Running, ended: Ended, signals: &Signals, quiet: bool) -> Result<i32> {
+pub(super) fn outlive(
+    command: &mut Running,
+    ended: Ended,
+    signals: &Signals,
+    quiet: bool,
+) -> Result<i32> {
     let mut signal = match ended {
         Ended::Signal(signal) => Some(signal),
         _ => None,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::finish::close;
+use self::finish::{close, outlive};
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::{Counters, Program};
 use super::drain::Drain;
@@ -24,9 +24,9 @@ use super::output::{self, Output};
 use super::progress::Live;
 use super::sideband::SideEvent;
 use super::signals::Signals;
-use super::{host, preflight, procfs, sampler, target};
+use super::{host, kallsyms, preflight, procfs, sampler, target};
 use crate::capture::writer::CaptureWriter;
-use crate::format::header::EventInfo;
+use crate::format::header::{EventInfo, Header};
 
 /// Frames are written at least this often: what `kill -9` can cost.
 const FLUSH: Duration = Duration::from_millis(900);
@@ -36,8 +36,7 @@ const SEGMENT: Duration = Duration::from_secs(60);
 /// Records as `options` say. Returns the exit status for the process: that of a launched command, else 0.
 pub fn run(options: &Options) -> Result<u8> {
     output::check(&options.output)?;
-    let degraded = preflight::check()?;
-    raise_file_limit();
+    preflight::check()?;
     let signals = Signals::new()?;
     let say = |text: String| {
         if !options.quiet {
@@ -50,39 +49,44 @@ pub fn run(options: &Options) -> Result<u8> {
         Target::Command(words) => Some(Held::fork(words)?),
         _ => None,
     };
+    // After the fork: a command's limits are its own.
+    raise_file_limit();
     let event = sampler::choose_event(options.event, rate)?;
     if options.event.is_none() && event == Event::CpuClock {
         say("no hardware cycle counter here: sampling cpu-clock".into());
     }
-    let mut setup = Setup::new(
-        options,
-        rate,
-        event,
-        &found,
-        held.as_ref().map(|h| h.pid),
-        &say,
-    )?;
-    setup.degraded.extend(degraded);
-
+    let command = held.as_ref().map(|h| h.pid);
+    let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
+    if kallsyms::hidden() {
+        let text = "kernel addresses are hidden (kernel.kptr_restrict, or no CAP_SYSLOG): kernel frames will have \
+                    no names, and interrupt work on idle CPUs cannot be told from idle";
+        say(format!("note: {text}"));
+        setup.degraded.push(text.into());
+    }
     let output = Output::create(&options.output)?;
-    let recorded = match held {
-        None => setup.enable().map(|()| None),
-        // It execs only now; what it does before is told apart by time.
-        Some(held) => setup.enable().and_then(|()| held.release()).map(Some),
-    };
-    let command = match recorded {
-        Ok(command) => command,
-        Err(err) => {
-            output.discard();
-            // A command that cannot be run is told as shells tell it.
-            if let Some(not_started) = err.downcast_ref::<NotStarted>() {
-                eprintln!("profiler: {not_started}");
-                return Ok(not_started.exit_code());
+    let undo = output.undo();
+    let outcome = record(options, setup, output, signals, held);
+    outcome.or_else(|failed| match failed {
+        // Nothing has been recorded.
+        Failed::AtStart(err) => {
+            undo.run();
+            match err.downcast_ref::<NotStarted>() {
+                // As shells tell it.
+                Some(not_started) => {
+                    eprintln!("profiler: {not_started}");
+                    Ok(not_started.exit_code())
+                }
+                None => Err(err),
             }
-            return Err(err);
         }
-    };
-    record(options, setup, output, signals, command)
+        Failed::UnderWay(err) => Err(err),
+    })
+}
+
+/// Why a recording failed: before its first sample, or later, when what is written is worth keeping.
+enum Failed {
+    AtStart(anyhow::Error),
+    UnderWay(anyhow::Error),
 }
 
 /// Lowers a frequency the kernel would refuse.
@@ -139,37 +143,26 @@ fn record(
     mut setup: Setup,
     output: Output,
     signals: Signals,
-    command: Option<Running>,
-) -> Result<u8> {
-    let began = Instant::now();
-    // Samples already gather in the rings: this takes about as long as ten of them.
-    let table = read_kernel_symbols(options, &mut setup)?;
-    let idle_text = table
-        .as_ref()
-        .and_then(|t| t.idle_text)
-        .filter(|_| !options.idle);
-    let (event, rate) = (setup.sampling.event, setup.rate);
-    let header = host::header(host::Decided {
-        events: vec![EventInfo {
-            name: event.name().into(),
-            sampling: rate.into(),
-        }],
-        target: options.target.describe(),
-        user_stack_limit: setup.depths.user as u32,
-        kernel_stack_limit: setup.depths.kernel as u32,
-        cpus_online: setup.online as u32,
-        degraded: setup.degraded.clone(),
-    });
-    let writer = CaptureWriter::create(output, &header)?;
+    held: Option<Held>,
+) -> Result<u8, Failed> {
+    let writer = CaptureWriter::create(output, &header(options, &setup))
+        .map_err(|err| Failed::AtStart(err.into()))?;
     let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
-    let rings = rings(&setup.program, &drain, idle_text)?;
-    let (outcome, signals, command, setup) = Session {
+    let rings = rings(&setup.program, &drain).map_err(Failed::AtStart)?;
+    setup.sampling.enable().map_err(Failed::AtStart)?;
+    // It execs only now; what it does before is told apart by time.
+    let command = held
+        .map(Held::release)
+        .transpose()
+        .map_err(Failed::AtStart)?;
+    let began = Instant::now();
+    let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
         command,
         rings,
         drain: &drain,
-        names: KernelNames::new(table),
+        names: KernelNames::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
         live: Live::new(options.quiet),
@@ -179,26 +172,46 @@ fn record(
         setup,
     }
     .run();
-    let status = match outcome {
-        Ok(end) => close(
-            options,
-            drain.into_inner(),
-            &setup,
-            began.elapsed(),
-            &end,
-            command,
-            &signals,
-        )?,
-        Err(err) => {
-            // What is written stays readable; a command is not harmed by our trouble.
-            if let Some(mut command) = command {
+    let drain = drain.into_inner();
+    outcome
+        .and_then(|ended| {
+            close(
+                options,
+                drain,
+                &setup,
+                began.elapsed(),
+                &ended,
+                &mut command,
+            )
+        })
+        .and_then(|(ended, status)| match (ended, &mut command) {
+            (Ended::Command, _) | (_, None) => Ok(status),
+            (_, Some(command)) => outlive(command, ended, &signals, options.quiet),
+        })
+        .map(|status| status.clamp(0, 255) as u8)
+        .or_else(|err| match &mut command {
+            None => Err(Failed::UnderWay(err)),
+            // What is written stays readable, and a command is not harmed by our trouble.
+            Some(command) => {
                 eprintln!("profiler: {err:#}; recording has ended, the command goes on");
                 let _ = command.wait();
+                Ok(1)
             }
-            return Err(err);
-        }
-    };
-    Ok(status)
+        })
+}
+
+fn header(options: &Options, setup: &Setup) -> Header {
+    host::header(host::Decided {
+        events: vec![EventInfo {
+            name: setup.sampling.event.name().into(),
+            sampling: setup.rate.into(),
+        }],
+        target: options.target.describe(),
+        user_stack_limit: setup.depths.user as u32,
+        kernel_stack_limit: setup.depths.kernel as u32,
+        cpus_online: setup.online as u32,
+        degraded: setup.degraded.clone(),
+    })
 }
 
 /// Waits until one of `fds` is readable or the time is over; which ones are.
@@ -218,49 +231,11 @@ fn wait_for(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<boo
     Ok(polled.iter().map(|p| !p.revents().is_empty()).collect())
 }
 
-fn read_kernel_symbols(options: &Options, setup: &mut Setup) -> Result<Option<Kallsyms>> {
-    let mut degraded = Vec::new();
-    let table = match Kallsyms::read() {
-        Ok(Some(table)) => Some(table),
-        Ok(None) => {
-            degraded.push(
-                "kernel addresses are hidden (kernel.kptr_restrict, or no CAP_SYSLOG): kernel frames will have no names"
-                    .to_string(),
-            );
-            None
-        }
-        Err(err) => {
-            degraded.push(format!(
-                "/proc/kallsyms cannot be read ({err}): kernel frames will have no names"
-            ));
-            None
-        }
-    };
-    let idle_text = table.as_ref().and_then(|t| t.idle_text);
-    if !options.idle {
-        setup.program.set_idle_text(idle_text)?;
-        if idle_text.is_none() && options.target == Target::System {
-            degraded.push(
-                "where the kernel idles is not known: interrupt work on idle CPUs is left out with idle".into(),
-            );
-        }
-    }
-    if !options.quiet {
-        degraded.iter().for_each(|text| eprintln!("note: {text}"));
-    }
-    setup.degraded.extend(degraded);
-    Ok(table)
-}
-
-fn rings<'a>(
-    program: &Program,
-    drain: &'a RefCell<Drain>,
-    idle_text: Option<(u64, u64)>,
-) -> Result<RingBuffer<'a>> {
+fn rings<'a>(program: &Program, drain: &'a RefCell<Drain>) -> Result<RingBuffer<'a>> {
     let mut builder = RingBufferBuilder::new();
     for ring in program.rings() {
         builder.add(ring, move |record: &[u8]| {
-            drain.borrow_mut().take(record, idle_text);
+            drain.borrow_mut().take(record);
             0
         })?;
     }
@@ -270,10 +245,27 @@ fn rings<'a>(
 impl Session<'_> {
     /// Samples until something ends it; the rings are gone afterwards.
     fn run(mut self) -> (Result<Ended>, Signals, Option<Running>, Setup) {
-        let outcome = self.sample().and_then(|ended| self.stop(ended));
+        let outcome = self
+            .read_kernel_symbols()
+            .and_then(|()| self.sample())
+            .and_then(|ended| self.stop(ended));
         self.setup.sampling.disable();
         self.live.clear();
         (outcome, self.signals, self.command, self.setup)
+    }
+
+    /// Samples already gather in the rings: this takes about as long as ten of them.
+    fn read_kernel_symbols(&mut self) -> Result<()> {
+        match Kallsyms::read() {
+            Ok(table) => self.names.table = table,
+            Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
+        }
+        if !self.options.idle {
+            let idle_text = self.names.table.as_ref().and_then(|t| t.idle_text);
+            self.drain.borrow_mut().idle_text = idle_text;
+            self.setup.program.set_idle_text(idle_text)?;
+        }
+        Ok(())
     }
 
     /// Takes samples until something ends it.

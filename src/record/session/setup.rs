@@ -112,11 +112,6 @@ impl Setup {
             degraded,
         })
     }
-
-    /// Samples from now on.
-    pub fn enable(&mut self) -> Result<()> {
-        self.sampling.enable()
-    }
 }
 
 /// What the sampling program keeps. Processes are told by number and start, as of now.
