@@ -4,11 +4,13 @@
 //! Samples come out before side-band records, so that whatever a sample needs has been told by the time it is
 //! looked up. A batch is what is taken out at once; nothing here allocates, wakes or calls the kernel per sample.
 
+use std::collections::VecDeque;
+
 use anyhow::{Context, Result};
 use hashbrown::HashMap;
 
 use super::processes::{FirstSample, Processes, Sampled, Writer};
-use super::sideband::SideEvent;
+use super::sideband::{SideEvent, SideKind};
 use super::wire::{Depths, decode};
 use crate::capture::writer::{PlacedSample, Stacks, TablesFull};
 use crate::event::{LossClass, Pid, Timestamp, sample_flags};
@@ -19,7 +21,7 @@ use crate::format::samples::TaskId;
 #[derive(Debug)]
 struct Slot {
     sampled: Sampled,
-    /// Earliest sample of this batch.
+    /// Earliest sample, once it is known.
     first: Timestamp,
     /// In the open segment.
     task: Option<TaskId>,
@@ -42,6 +44,8 @@ pub struct Drain {
     slots: Vec<Slot>,
     by_sampled: HashMap<Sampled, u32, foldhash::fast::RandomState>,
     waiting: Vec<Waiting>,
+    /// Slots without a task, in this batch.
+    fresh_slots: Vec<u32>,
     /// Slots with a user leaf that is new to the segment: is it in known mappings?
     fresh_leaves: Vec<(u32, u64)>,
     seen_leaves: HashMap<(u32, u64), (), foldhash::fast::RandomState>,
@@ -81,6 +85,7 @@ impl Drain {
             slots: Vec::new(),
             by_sampled: HashMap::default(),
             waiting: Vec::new(),
+            fresh_slots: Vec::new(),
             fresh_leaves: Vec::new(),
             seen_leaves: HashMap::default(),
             last: None,
@@ -103,7 +108,7 @@ impl Drain {
             self.lose(LossClass::TableFull, Some(sample.cpu), 1);
             return;
         };
-        let slot = self.slot(sample.sampled, sample.time);
+        let slot = self.slot(sample.sampled);
         if let Some(leaf) = sample.user.first()
             && self.fresh_leaves.len() < LEAVES_CHECKED
             && self
@@ -122,8 +127,8 @@ impl Drain {
         });
     }
 
-    fn slot(&mut self, sampled: Sampled, time: Timestamp) -> u32 {
-        let slot = match self.last {
+    fn slot(&mut self, sampled: Sampled) -> u32 {
+        match self.last {
             Some((last, slot)) if last == sampled => slot,
             _ => {
                 let next = self.slots.len() as u32;
@@ -131,18 +136,14 @@ impl Drain {
                 if slot == next {
                     self.slots.push(Slot {
                         sampled,
-                        first: time,
+                        first: Timestamp::MAX,
                         task: None,
                     });
                 }
                 self.last = Some((sampled, slot));
                 slot
             }
-        };
-        if let Some(known) = self.slots.get_mut(slot as usize) {
-            known.first = known.first.min(time);
         }
-        slot
     }
 
     /// Counts a loss, in the capture and in the totals.
@@ -161,7 +162,7 @@ impl Drain {
     pub fn finish_batch(
         &mut self,
         processes: &mut Processes,
-        events: &mut Vec<SideEvent>,
+        events: &mut VecDeque<SideEvent>,
         now: Timestamp,
     ) -> Result<()> {
         if self.place_batch(processes, events, now).is_err() {
@@ -171,7 +172,7 @@ impl Drain {
             self.lose(LossClass::TableFull, None, lost);
             self.waiting.clear();
             self.start_segment(processes)?;
-            for event in events.drain(..) {
+            while let Some(event) = events.pop_front() {
                 // Nothing is written in the new segment yet, so nothing can be full.
                 let _ = processes.apply(event, &mut self.writer);
             }
@@ -189,72 +190,97 @@ impl Drain {
     fn place_batch(
         &mut self,
         processes: &mut Processes,
-        events: &mut Vec<SideEvent>,
+        events: &mut VecDeque<SideEvent>,
         now: Timestamp,
     ) -> Result<(), TablesFull> {
-        while !events.is_empty() {
-            // The event is gone even when it cannot be written: it has been taken in all the same.
-            for event in events.drain(..) {
-                if let super::sideband::SideKind::Lost(count) = event.what {
-                    self.totals.side_band_lost += count;
-                }
-                processes.apply(event, &mut self.writer)?;
+        // An event that cannot be written has been taken in all the same.
+        while let Some(event) = events.pop_front() {
+            if let SideKind::Lost(count) = event.what {
+                self.totals.side_band_lost += count;
             }
+            processes.apply(event, &mut self.writer)?;
         }
-        if let Some((pid, exec @ None)) = &mut self.command {
-            *exec = processes.exec_time(*pid);
-        }
+        self.leave_out_launcher(processes);
         for (slot, leaf) in &self.fresh_leaves {
             if let Some(slot) = self.slots.get(*slot as usize) {
                 processes.check_covered(&slot.sampled, *leaf, now, &mut self.writer)?;
             }
         }
-        let mut before_command = 0;
-        for waiting in self.waiting.drain(..) {
-            let Some(slot) = self.slots.get_mut(waiting.slot as usize) else {
-                continue;
-            };
-            if let Some((pid, exec)) = self.command
-                && slot.sampled.key.tgid == pid
-                && exec.is_none_or(|exec| waiting.time < exec)
-            {
-                before_command += 1;
-                continue;
+        self.place_tasks(processes, now)?;
+        while let Some(waiting) = self.waiting.last() {
+            let slot = self.slots.get(waiting.slot as usize);
+            if let Some(task) = slot.and_then(|slot| slot.task) {
+                self.writer.sample_with(&PlacedSample {
+                    time: waiting.time,
+                    cpu: waiting.cpu,
+                    task,
+                    stacks: waiting.stacks,
+                    weight: 1,
+                    flags: waiting.flags,
+                    event: 0,
+                })?;
+                const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
+                self.totals.samples += 1;
+                self.totals.truncated += u64::from(waiting.flags & CUT != 0);
             }
-            let task = match slot.task {
-                Some(task) => task,
-                None => {
-                    let sample = FirstSample {
-                        sampled: slot.sampled,
-                        first: slot.first,
-                        now,
-                    };
-                    let process = processes.resolve(&sample, &mut self.writer)?;
-                    let comm = self.writer.string(slot.sampled.comm())?;
-                    let task = self.writer.task(Task {
-                        process,
-                        tid: slot.sampled.tid,
-                        exec_id: slot.sampled.exec_id,
-                        comm,
-                    })?;
-                    slot.task = Some(task);
-                    task
-                }
-            };
-            const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
-            self.totals.samples += 1;
-            self.totals.truncated += u64::from(waiting.flags & CUT != 0);
-            self.writer.sample_with(&PlacedSample {
-                time: waiting.time,
-                cpu: waiting.cpu,
-                task,
-                stacks: waiting.stacks,
-                weight: 1,
-                flags: waiting.flags,
-                event: 0,
-            })?;
+            self.waiting.pop();
         }
-        self.writer.loss(LossClass::Launcher, None, before_command);
+        Ok(())
+    }
+
+    /// Until its exec a launched command is us.
+    fn leave_out_launcher(&mut self, processes: &Processes) {
+        let Some((pid, exec)) = &mut self.command else {
+            return;
+        };
+        *exec = exec.or_else(|| processes.exec_time(*pid));
+        let (pid, exec) = (*pid, *exec);
+        let slots = &self.slots;
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| {
+            let slot = slots.get(waiting.slot as usize);
+            let own = slot.is_some_and(|slot| slot.sampled.key.tgid == pid);
+            !own || exec.is_some_and(|exec| waiting.time >= exec)
+        });
+        let left_out = (before - self.waiting.len()) as u64;
+        self.writer.loss(LossClass::Launcher, None, left_out);
+    }
+
+    /// Gives tasks to slots that have none yet, in the order of their samples: a process is written as it was when it was
+    /// sampled first, and rings of different CPUs do not come in order.
+    fn place_tasks(&mut self, processes: &mut Processes, now: Timestamp) -> Result<(), TablesFull> {
+        self.fresh_slots.clear();
+        for waiting in &self.waiting {
+            if let Some(slot) = self.slots.get_mut(waiting.slot as usize)
+                && slot.task.is_none()
+            {
+                if slot.first == Timestamp::MAX {
+                    self.fresh_slots.push(waiting.slot);
+                }
+                slot.first = slot.first.min(waiting.time);
+            }
+        }
+        let slots = &self.slots;
+        self.fresh_slots
+            .sort_by_key(|slot| slots.get(*slot as usize).map(|slot| slot.first));
+        for slot in &self.fresh_slots {
+            let Some(slot) = self.slots.get_mut(*slot as usize) else {
+                continue;
+            };
+            let sample = FirstSample {
+                sampled: slot.sampled,
+                first: slot.first,
+                now,
+            };
+            let process = processes.resolve(&sample, &mut self.writer)?;
+            let comm = self.writer.string(slot.sampled.comm())?;
+            slot.task = Some(self.writer.task(Task {
+                process,
+                tid: slot.sampled.tid,
+                exec_id: slot.sampled.exec_id,
+                comm,
+            })?);
+        }
         Ok(())
     }
 

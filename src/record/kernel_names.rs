@@ -17,6 +17,8 @@ use crate::format::aid::Vdso;
 /// Kernel symbols go into the capture after this time for the first time, then at ever longer intervals, so that a
 /// recording that is killed has names too.
 const FIRST_SYMBOLS: Duration = Duration::from_secs(2);
+/// No longer than this between two times.
+const RARELY: Duration = Duration::from_secs(16);
 
 /// What is known of the kernel's symbols, and which addresses wait for theirs.
 pub struct KernelNames {
@@ -50,7 +52,7 @@ impl KernelNames {
             return Ok(());
         }
         self.next = Instant::now() + self.interval;
-        self.interval *= 2;
+        self.interval = (self.interval * 2).min(RARELY);
         if processes.vdso_sampled && !self.vdso_written {
             self.vdso_written = true;
             if let Some(image) = own_vdso() {

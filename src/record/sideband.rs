@@ -1,6 +1,7 @@
 //! The perf side-band: the kernel's own account of fork, exec, exit, renaming and executable mappings, so that
 //! a process of a millisecond has its mappings too. One event for each CPU, which counts nothing.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -122,8 +123,8 @@ impl SideBand {
     }
 
     /// Appends everything told since the last call to `events`, in time order.
-    pub fn drain(&mut self, events: &mut Vec<SideEvent>) {
-        let first = events.len();
+    pub fn drain(&mut self, events: &mut VecDeque<SideEvent>) {
+        let mut new = Vec::new();
         let mut bytes = Vec::new();
         for sampler in &mut self.samplers {
             let config = sampler.as_counter().config().clone();
@@ -140,13 +141,12 @@ impl SideBand {
                 // A record of a shape this build does not know says nothing it could use.
                 let mut parser = Parser::new(bytes.as_slice(), config.clone());
                 if let Ok(Some(event)) = parser.parse_record(Decode) {
-                    events.push(event);
+                    new.push(event);
                 }
             }
         }
-        if let Some(new) = events.get_mut(first..) {
-            new.sort_by_key(|event| event.time);
-        }
+        new.sort_by_key(|event: &SideEvent| event.time);
+        events.extend(new);
     }
 
     /// Descriptors that become readable when a ring is half full.

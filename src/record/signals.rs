@@ -23,6 +23,10 @@ impl Signals {
         pipe.set_nonblocking(true).context("cannot make a pipe")?;
         let last = Arc::new(AtomicUsize::new(0));
         for signal in Signals::ENDING {
+            // `nohup` asks that the end of a terminal be survived.
+            if signal == libc::SIGHUP && is_ignored(signal) {
+                continue;
+            }
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize)
                 .and_then(|_| signal_hook::low_level::pipe::register(signal, write.try_clone()?))
                 .context("cannot watch for signals")?;
@@ -38,5 +42,15 @@ impl Signals {
             0 => None,
             signal => Some(signal as i32),
         }
+    }
+}
+
+/// Whether we were started with `signal` ignored.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks, into a structure of our own for which all zeros is a value.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }

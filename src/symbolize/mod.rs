@@ -6,7 +6,7 @@
 //!
 //! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
 //! `[memfd:name]` memory with a name but no path, `[heap]` and the like as the kernel calls them,
-//! `[vdso+0x12]`, `[vsyscall]`, `[kernel]`, `[unknown]` where nothing was known to be mapped.
+//! `[vdso+0x12]`, `[vsyscall]`, `[kernel+0xffffffff81001ff0]` (the address), `[unknown]` where nothing was known to be mapped.
 
 pub mod files;
 pub mod functions;
@@ -359,7 +359,10 @@ impl Symbolizer {
             },
             Code::Kernel(address) => {
                 let found = self.kernel.find(address);
-                let name = found.map_or_else(|| "[kernel]".to_owned(), |s| demangle(&s.name));
+                let name = found.map_or_else(
+                    || format!("[kernel+{:#x}]", address.saturating_add(back)),
+                    |s| demangle(&s.name),
+                );
                 let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
                 let frame = Frame {
                     name: names.intern(&name),

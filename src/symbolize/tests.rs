@@ -418,7 +418,7 @@ fn the_capture_names_kernel_vdso_and_jit_code() {
     let none = Some(Reason::NoKernelSymbol);
     assert_eq!(
         show(Code::Kernel(0x1100), false),
-        ("[kernel] [kernel]".into(), None, none)
+        ("[kernel+0x1100] [kernel]".into(), None, none)
     );
     assert_eq!(
         show(Code::Vdso(sized + 1), false),

@@ -4,6 +4,7 @@ mod finish;
 mod setup;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -125,7 +126,7 @@ struct Session<'a> {
     drain: &'a RefCell<Drain>,
     names: KernelNames,
     counters: Counters,
-    events: Vec<SideEvent>,
+    events: VecDeque<SideEvent>,
     live: Live,
     began: Instant,
     next_flush: Instant,
@@ -170,7 +171,7 @@ fn record(
         drain: &drain,
         names: KernelNames::new(table),
         counters: Counters::default(),
-        events: Vec::new(),
+        events: VecDeque::new(),
         live: Live::new(options.quiet),
         began,
         next_flush: began + FLUSH,

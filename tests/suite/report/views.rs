@@ -30,7 +30,7 @@ app-100;[truncated];mid;leaf 1
 app-100;[unknown] 1
 app-100;main;mid;entry_SYSCALL_64_[k];do_syscall_64_[k] 1
 app-100;main;mid;leaf 2
-kworker/0:1-7;[kernel]_[k];nft_do_chain_[k] 1
+kworker/0:1-7;[kernel+0xffffffff81001ff0]_[k];nft_do_chain_[k] 1
 "
     );
 }
@@ -48,7 +48,7 @@ self    self%  total   total%  module       function
    1   16.67%      1   16.67%  [nf_tables]  nft_do_chain
    0    0.00%      4   66.67%  app          mid
    0    0.00%      3   50.00%  app          main
-   0    0.00%      1   16.67%  [kernel]     [kernel]
+   0    0.00%      1   16.67%  [kernel]     [kernel+0xffffffff81001ff0]
    0    0.00%      1   16.67%  [kernel]     entry_SYSCALL_64
 ";
     let all = format!("{VERDICT}{NAMES}{table}");
@@ -91,7 +91,7 @@ fn standard() {
 2023-11-14T22:13:22.005000000Z kworker/0:1 7/7 (kworker/0:1) [cpu 1] cpu-clock
   Kernel:
     ffffffff81000200 nft_do_chain+0x0 ([nf_tables])
-    ffffffff81001ff0 [kernel] ([kernel])
+    ffffffff81001ff0 [kernel+0xffffffff81001ff0] ([kernel])
 
 2023-11-14T22:13:22.010000000Z app 100/100 (app) [cpu 1] cpu-clock
   Userspace:
