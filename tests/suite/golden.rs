@@ -86,11 +86,12 @@ fn check_views(name: &str) {
     check(&capture, &files, &["--top", "15"], &file("top"), None);
     check(&capture, &files, &["--standard"], &file("standard"), None);
 
-    let nothing = tempfile::tempdir().unwrap();
+    // A directory below which nothing recorded is.
+    let nothing = golden("src");
     let verdict = file("nofiles.verdict");
     check(
         &capture,
-        nothing.path(),
+        &nothing,
         &["--folded"],
         &file("nofiles.folded"),
         Some(&verdict),

@@ -48,7 +48,7 @@ disown
     cat >/dev/null
 } <"$out/fifo"
 
-# What reports of them print. Without files, names are missing and the reasons told.
+# What reports of them print. Where no recorded path is, names are missing and the reasons told.
 rm -rf "$opt"
 cd /
 for name in calls family; do
@@ -56,6 +56,6 @@ for name in calls family; do
     report --symfs "$files" --folded >"$out/$name.folded" 2>"$out/$name.verdict"
     report --symfs "$files" --top 15 >"$out/$name.top"
     report --symfs "$files" --standard >"$out/$name.standard"
-    report --folded >"$out/$name.nofiles.folded" 2>"$out/$name.nofiles.verdict"
+    report --symfs "$src" --folded >"$out/$name.nofiles.folded" 2>"$out/$name.nofiles.verdict"
 done
 ls -l "$out" "$files$opt"
