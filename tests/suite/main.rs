@@ -1,6 +1,7 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod format;
+mod golden;
 mod property;
 mod report;
 mod spec;

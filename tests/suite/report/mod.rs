@@ -1,6 +1,6 @@
 //! `profiler report` as a program: the text of every view, identity, exit codes and manners.
 
-mod fixture;
+pub mod fixture;
 mod identity;
 mod manners;
 mod views;

@@ -1,0 +1,326 @@
+//! Captures of released versions of the format, which must open for ever, and the reports expected of them.
+//!
+//! `tests/golden/v1/src` has the workloads and how they were recorded. The captures are never recorded again to
+//! make a test pass: whoever has a capture of that version has no other one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bprof::capture::{IndexState, LossTotals, Reader};
+use bprof::event::{Pid, ProcessKey, Timestamp, sample_flags};
+use bprof::format::descriptor::FrameKind;
+use bprof::format::end::EndReason;
+use bprof::format::header::{EventInfo, Sampling};
+use bprof::format::process::ProcessRecord;
+
+use super::report::fixture::{Run, profiler};
+
+const RULE: &str = "Golden captures are never re-recorded to make a test pass: the reader must open them for ever.\n\
+    If only the wording of the report was changed on purpose, and no name or number, write the expected text anew \
+    with the command above.";
+
+fn golden(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
+    dir.join(name)
+}
+
+/// `profiler report ARGS CAPTURE` gives the text in `expected` on standard output, and that of `messages` on
+/// standard error.
+#[track_caller]
+fn check(capture: &str, symfs: &Path, view: &[&str], expected: &str, messages: Option<&str>) {
+    // From anywhere: nothing depends on the directory it runs in.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut command = profiler(view);
+    command.arg("--symfs").arg(symfs).arg(golden(capture));
+    let shown = format!("{command:?}");
+    let run = Run::of(command.current_dir(elsewhere.path()));
+    assert_eq!(run.code, Some(0), "{shown} failed: {}\n{RULE}", run.err);
+    same(&shown, expected, &run.out);
+    match messages {
+        Some(messages) => same(&format!("{shown} (standard error)"), messages, &run.err),
+        None => assert_eq!(run.err, "", "{shown}: messages that were not expected"),
+    }
+}
+
+/// Fails at the first line that is not as expected.
+#[track_caller]
+fn same(command: &str, expected: &str, found: &str) {
+    let wanted = fs::read(golden(expected)).unwrap();
+    if wanted == found.as_bytes() {
+        return;
+    }
+    let wanted = String::from_utf8(wanted).unwrap();
+    let line = |text: &str, number: usize| {
+        let line = text.split_inclusive('\n').nth(number);
+        line.map_or("(no more lines)".to_owned(), |line| format!("{line:?}"))
+    };
+    let lines = wanted.split_inclusive('\n').count();
+    let at = (0..lines)
+        .find(|n| line(&wanted, *n) != line(found, *n))
+        .unwrap_or(lines);
+    panic!(
+        "{command}\ndoes not print what tests/golden/v1/{expected} has, from line {} on:\n  \
+         expected {}\n  found    {}\n({lines} lines expected, {} found)\n{RULE}",
+        at + 1,
+        line(&wanted, at),
+        line(found, at),
+        found.split_inclusive('\n').count(),
+    );
+}
+
+/// All views of a capture, with the files that were mapped and without them.
+#[track_caller]
+fn check_views(name: &str) {
+    let capture = format!("{name}.bprof");
+    let file = |ending: &str| format!("{name}.{ending}");
+    let files = golden("files");
+    let verdict = file("verdict");
+    check(
+        &capture,
+        &files,
+        &["--folded"],
+        &file("folded"),
+        Some(&verdict),
+    );
+    check(&capture, &files, &["--top", "15"], &file("top"), None);
+    check(&capture, &files, &["--standard"], &file("standard"), None);
+
+    // A directory below which nothing recorded is.
+    let nothing = golden("src");
+    let verdict = file("nofiles.verdict");
+    check(
+        &capture,
+        &nothing,
+        &["--folded"],
+        &file("nofiles.folded"),
+        Some(&verdict),
+    );
+}
+
+/// Opens a capture, and decodes all of it.
+struct Opened {
+    reader: Reader,
+    /// Samples decoded, by process and name of the thread.
+    samples: BTreeMap<(ProcessKey, Vec<u8>), usize>,
+    /// Threads with samples.
+    threads: BTreeSet<(ProcessKey, Pid)>,
+    /// Samples whose user stack was cut.
+    cut_stacks: usize,
+}
+
+impl Opened {
+    fn new(name: &str) -> Opened {
+        let path = golden(name);
+        let reader =
+            Reader::open(&path).unwrap_or_else(|err| panic!("{}: {err}\n{RULE}", path.display()));
+        assert_eq!(reader.damage(), [], "{RULE}");
+        let mut samples = BTreeMap::new();
+        let mut threads = BTreeSet::new();
+        let mut cut_stacks = 0;
+        for mut segment in reader.segments() {
+            while let Some(frame) = segment
+                .next_frame()
+                .unwrap_or_else(|damage| panic!("{name}: {damage}\n{RULE}"))
+            {
+                let records = frame.tables.process_records.iter();
+                let keys: Vec<ProcessKey> = records
+                    .filter_map(|record| match record {
+                        ProcessRecord::Process { key, .. } => Some(*key),
+                        _ => None,
+                    })
+                    .collect();
+                for sample in frame.samples {
+                    let task = frame.tables.task(sample.task).unwrap();
+                    let key = keys[task.process as usize];
+                    let comm = frame.tables.string(task.comm).to_vec();
+                    *samples.entry((key, comm)).or_insert(0) += 1;
+                    threads.insert((key, task.tid));
+                    cut_stacks += usize::from(sample.flags & sample_flags::USER_TRUNCATED != 0);
+                }
+            }
+            assert_eq!(segment.tables().losses, LossTotals::default());
+        }
+        Opened {
+            reader,
+            samples,
+            threads,
+            cut_stacks,
+        }
+    }
+
+    fn frames(&self, kind: FrameKind) -> usize {
+        let frames = self.reader.frames().iter();
+        frames.filter(|f| f.descriptor.kind == kind).count()
+    }
+
+    #[track_caller]
+    fn check_header(&self, target: &str, hz: u64) {
+        let header = self.reader.header();
+        assert_eq!(header.host, "vm");
+        assert_eq!(header.kernel_release, "6.18.44-fc-v657");
+        assert_eq!(header.arch, "x86_64");
+        assert_eq!(
+            (header.page_size, header.clock_ticks, header.cpus_online),
+            (4096, 100, 2)
+        );
+        assert_eq!(
+            header.events,
+            [EventInfo {
+                name: "cpu-clock".to_owned(),
+                sampling: Sampling::Frequency(hz)
+            }]
+        );
+        assert_eq!(header.target, target);
+        assert_eq!(
+            (header.user_stack_limit, header.kernel_stack_limit),
+            (127, 127)
+        );
+        assert_eq!(header.tool, "profiler 0.1.0");
+        assert_eq!(header.degraded, [""; 0]);
+    }
+}
+
+/// Samples of a folded report whose stack has `frames` one right below the other.
+fn count(folded: &str, frames: &str) -> u64 {
+    let frames: Vec<&str> = frames.split(';').collect();
+    let lines = folded.lines().map(|line| line.rsplit_once(' ').unwrap());
+    lines
+        .filter(|(stack, _)| {
+            let stack: Vec<&str> = stack.split(';').collect();
+            stack.windows(frames.len()).any(|part| part == frames)
+        })
+        .map(|(_, count)| count.parse::<u64>().unwrap())
+        .sum()
+}
+
+#[test]
+fn calls_is_read_as_it_was_written() {
+    let opened = Opened::new("calls.bprof");
+    opened.check_header("command calls", 99);
+    let reader = &opened.reader;
+    assert_eq!((reader.samples(), reader.lost_samples()), (151, 0));
+    assert_eq!((reader.index(), reader.cut_bytes()), (IndexState::Used, 0));
+    let end = reader.end().unwrap();
+    assert_eq!(
+        (&end.reason, end.samples, end.lost, end.processes),
+        (&EndReason::CommandExit(0), 151, 0, 1)
+    );
+
+    let samples: Vec<_> = opened.samples.iter().collect();
+    let [((process, comm), 151)] = samples[..] else {
+        panic!("one thread was expected: {samples:?}")
+    };
+    assert_eq!((process.tgid, &**comm), (Pid(13517), &b"calls"[..]));
+    assert_eq!(opened.cut_stacks, 8);
+    assert_eq!(
+        (
+            opened.frames(FrameKind::Segment),
+            opened.frames(FrameKind::KernelSymbols),
+            opened.frames(FrameKind::End)
+        ),
+        (3, 1, 1)
+    );
+}
+
+#[test]
+fn calls_is_reported_as_ever() {
+    check_views("calls");
+}
+
+/// What the workload knows of itself, in the report that is expected: 1.5 s of CPU time at 99 Hz.
+#[test]
+fn shares_of_calls_are_those_the_workload_made() {
+    let folded = fs::read_to_string(golden("calls.folded")).unwrap();
+    let total = count(&folded, "calls-13517") as f64;
+    assert_eq!(total, 151.0);
+    for (frames, expected) in [
+        ("main;alpha", 0.40),
+        ("main;drive;mid;leaf", 0.20),
+        ("main;copy", 0.30),
+        ("[truncated];deep;deep", 0.05),
+        ("main;first_caller;beta", 0.03),
+        ("main;second_caller;beta", 0.02),
+    ] {
+        let found = count(&folded, frames) as f64 / total;
+        assert!(
+            (found - expected).abs() < 0.03,
+            "{frames}: {found}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn family_is_read_as_it_was_written() {
+    let opened = Opened::new("family.bprof");
+    opened.check_header("command family", 49);
+    let reader = &opened.reader;
+    assert_eq!((reader.samples(), reader.lost_samples()), (200, 0));
+    assert_eq!(
+        (reader.index(), reader.cut_bytes(), reader.end()),
+        (IndexState::Missing, 0, None)
+    );
+    assert_eq!(
+        (
+            opened.frames(FrameKind::Segment),
+            opened.frames(FrameKind::KernelSymbols),
+            opened.frames(FrameKind::End)
+        ),
+        (4, 1, 0)
+    );
+
+    let process = |tgid, start_time| ProcessKey {
+        tgid: Pid(tgid),
+        start_time: Timestamp(start_time),
+    };
+    let parent = process(13574, 5_474_027_132_287);
+    // A child that became `one`, and after its end a process of the same number that became `two`.
+    let first = process(13674, 5_474_627_469_005);
+    let second = process(13674, 5_475_506_179_699);
+    let odd = "a;b\x1b[7m é".as_bytes().to_vec();
+    assert_eq!(
+        opened.samples,
+        BTreeMap::from([
+            ((parent, odd.clone()), 94),
+            ((parent, b"b".to_vec()), 20),
+            ((parent, b"\xff\xfea\n1".to_vec()), 20),
+            ((first, odd), 17),
+            ((first, b"one".to_vec()), 24),
+            ((second, b"two".to_vec()), 25),
+        ])
+    );
+    assert_eq!(
+        opened.threads,
+        BTreeSet::from([
+            (parent, Pid(13574)),
+            (parent, Pid(13702)),
+            (parent, Pid(13703)),
+            (first, Pid(13674)),
+            (second, Pid(13674)),
+        ])
+    );
+}
+
+#[test]
+fn family_is_reported_as_ever() {
+    check_views("family");
+}
+
+/// Two programs are built alike, so that one address is a function in each of them, and ran under one number.
+#[test]
+fn no_stack_of_family_has_names_of_two_programs() {
+    let folded = fs::read_to_string(golden("family.folded")).unwrap();
+    for (frames, expected) in [
+        (
+            "a:b\u{fffd}[7m é-13674;_start;begin;main;children;child_spin",
+            17,
+        ),
+        ("one-13674;_start;begin;main;one_spin", 24),
+        ("two-13674;_start;begin;main;two_spin", 25),
+        ("one_spin", 24),
+        ("two_spin", 25),
+        ("child_spin", 17),
+    ] {
+        assert_eq!(count(&folded, frames), expected, "{frames}");
+    }
+}
