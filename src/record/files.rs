@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -98,31 +98,33 @@ enum Named {
 /// Opens the mapped file: through the process's root when the path still leads to the same inode, else through
 /// `map_files`, which needs no path. After the process is gone our own root is tried, by the same rule.
 fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
-    let root = format!("/proc/{process}/root");
     let (_, bare) = classify(&raw.path);
     let suffixed = bare.len() != raw.path.len();
-    let below = |root: &str, path: &[u8]| -> PathBuf {
+    let own = format!("/proc/{process}/root");
+    let map_file = format!("/proc/{process}/map_files/{:x}-{:x}", raw.start, raw.end);
+    let below = |root: &str, path: &[u8]| {
         Path::new(root).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
     };
+    // By now the number, and the addresses, can be somebody else's.
+    let open = |path: &Path| open_regular(path).filter(|file| is_mapped(file, raw));
     if suffixed
-        && let Some(file) = open_regular(&below(&root, &raw.path))
-        && is_mapped(&file, raw)
+        && let Some(file) = [&*own, "/"]
+            .iter()
+            .find_map(|root| open(&below(root, &raw.path)))
     {
         return Some((file, Named::AsGiven));
     }
-    let map_file = PathBuf::from(format!(
-        "/proc/{process}/map_files/{:x}-{:x}",
-        raw.start, raw.end
-    ));
-    let by_path = |root: &str| open_regular(&below(root, bare)).filter(|f| is_mapped(f, raw));
-    let file = if suffixed {
-        open_regular(&map_file)
-    } else {
-        by_path(&root)
-            .or_else(|| open_regular(&map_file))
-            .or_else(|| by_path("/"))
+    let by_path = |root: &str| {
+        if suffixed {
+            None
+        } else {
+            open(&below(root, bare))
+        }
     };
-    file.map(|file| (file, Named::Otherwise))
+    let file = by_path(&own)
+        .or_else(|| open(Path::new(&map_file)))
+        .or_else(|| by_path("/"))?;
+    Some((file, Named::Otherwise))
 }
 
 /// Never blocks on a FIFO and never has a side effect on a device.
