@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::writer::TablesFull;
+use super::write_error::TablesFull;
 use crate::format::limits;
 use crate::format::segment::StackNode;
 

@@ -4,12 +4,14 @@
 //! segment's tables, and appends one frame each time it is flushed. The reader walks the frames of a file
 //! in spite of damage and gives segments that can be decoded on their own, on any thread.
 
+mod incoming;
 mod intern;
 mod mapped;
 pub mod reader;
 mod scan;
 mod source;
 pub mod tables;
+mod write_error;
 pub mod writer;
 
 pub use reader::{Aids, CaptureError, Damage, DamageKind, FrameData, Reader, SegmentReader};

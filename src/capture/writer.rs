@@ -1,14 +1,15 @@
 //! Writing a capture: tables and samples in, frames out, each with one write and never touched again.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 
+pub use super::incoming::{PlacedSample, SampleInput, Stacks};
 use super::intern::{Interner, StackInterner};
+pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
 use crate::format::aid::{ElfInfo, KernelSymbols, PerfMap, Vdso};
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
-use crate::format::error::FormatError;
 use crate::format::frame::FrameCompressor;
 use crate::format::header::Header;
 use crate::format::index::{self, FrameEntry};
@@ -32,86 +33,6 @@ const FULL_PLACED: u64 = 128 << 10;
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
 const FULL_FRAME: usize = 64 << 10;
-
-/// The tables of the segment have reached the limits of the format: nothing was added.
-/// [`CaptureWriter::start_segment`] makes room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the tables of the capture's segment are full")]
-pub struct TablesFull;
-
-/// Why a capture could not be written. After any of these the writer writes nothing more, so that what is
-/// in the file stays what a reader takes for a capture cut short.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// The operating system refused.
-    #[error("cannot write the capture (at byte {offset})")]
-    Io {
-        /// Bytes of whole blocks written before.
-        offset: u64,
-        /// Its reason.
-        source: io::Error,
-    },
-    /// What was to be written is against the format.
-    #[error("cannot encode the capture")]
-    Format(#[from] FormatError),
-    /// zstd could not be set up.
-    #[error("cannot set up zstd")]
-    Zstd(#[source] io::Error),
-    /// An earlier write failed.
-    #[error("writing the capture failed before (at byte {offset})")]
-    Failed {
-        /// Bytes of whole blocks written before.
-        offset: u64,
-    },
-}
-
-/// A sample as it comes in.
-#[derive(Debug, Clone, Copy)]
-pub struct SampleInput<'a> {
-    /// When.
-    pub time: Timestamp,
-    /// On which CPU.
-    pub cpu: u32,
-    /// Which thread, from [`CaptureWriter::task`].
-    pub task: TaskId,
-    /// Addresses of the user stack, leaf first.
-    pub user: &'a [u64],
-    /// Addresses of the kernel stack, leaf first.
-    pub kernel: &'a [u64],
-    /// 1 for a sample of a clock or counter.
-    pub weight: u64,
-    /// [`sample_flags`].
-    pub flags: u8,
-    /// Index into [`Header::events`].
-    pub event: u8,
-}
-
-/// The stacks of a sample in the writer's tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stacks {
-    user: u32,
-    kernel: u32,
-    flags: u8,
-}
-
-/// As [`SampleInput`], with stacks that were taken before.
-#[derive(Debug, Clone, Copy)]
-pub struct PlacedSample {
-    /// When.
-    pub time: Timestamp,
-    /// On which CPU.
-    pub cpu: u32,
-    /// Which thread, from [`CaptureWriter::task`].
-    pub task: TaskId,
-    /// From [`CaptureWriter::stacks`].
-    pub stacks: Stacks,
-    /// 1 for a sample of a clock or counter.
-    pub weight: u64,
-    /// [`sample_flags`].
-    pub flags: u8,
-    /// Index into [`Header::events`].
-    pub event: u8,
-}
 
 /// Writes one capture to `out`, which should not buffer: each flush is one `write_all`.
 ///

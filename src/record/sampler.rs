@@ -110,16 +110,15 @@ impl SamplingEvents {
             let opened = counter.and_then(|mut c| c.set_bpf(bpf).map(|()| c));
             match opened {
                 Ok(counter) => counters.push(counter),
-                // The thread ended, or the CPU went offline: the rest is worth having.
-                Err(err) if matches!(err.raw_os_error(), Some(libc::ESRCH)) => {}
-                Err(err) if matches!(err.raw_os_error(), Some(libc::ENODEV)) => {
-                    warn(format!("{} is not sampled: {err}", place()));
-                }
-                Err(err) => {
-                    return Err(err).with_context(|| {
-                        format!("cannot sample {} on {} ({rate:?})", event.name(), place())
-                    });
-                }
+                Err(err) => match left_out(&err) {
+                    Some(LeftOut::Ended) => {}
+                    Some(LeftOut::Offline) => warn(format!("{} is not sampled: {err}", place())),
+                    None => {
+                        return Err(err).with_context(|| {
+                            format!("cannot sample {} on {} ({rate:?})", event.name(), place())
+                        });
+                    }
+                },
             }
             Ok(())
         };
@@ -157,5 +156,44 @@ impl SamplingEvents {
         for counter in &mut self.counters {
             let _ = counter.disable();
         }
+    }
+}
+
+/// A place that cannot be sampled while the rest is worth having.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    /// The thread has ended.
+    Ended,
+    /// The CPU went offline since the list was read.
+    Offline,
+}
+
+fn left_out(err: &io::Error) -> Option<LeftOut> {
+    match err.raw_os_error()? {
+        libc::ESRCH => Some(LeftOut::Ended),
+        libc::ENODEV => Some(LeftOut::Offline),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_place_that_is_gone_does_not_end_the_recording() {
+        let of = |errno| left_out(&io::Error::from_raw_os_error(errno));
+        assert_eq!(of(libc::ENODEV), Some(LeftOut::Offline));
+        assert_eq!(of(libc::ESRCH), Some(LeftOut::Ended));
+        assert_eq!(of(libc::EACCES), None);
+        assert_eq!(of(libc::EMFILE), None);
+    }
+
+    #[test]
+    fn a_machine_without_counters_is_told_in_several_ways() {
+        for errno in [libc::ENOENT, libc::ENODEV, libc::ENXIO, libc::EOPNOTSUPP] {
+            assert!(not_there(&io::Error::from_raw_os_error(errno)), "{errno}");
+        }
+        assert!(!not_there(&io::Error::from_raw_os_error(libc::EACCES)));
     }
 }

@@ -1,0 +1,52 @@
+//! Samples on their way into a capture.
+
+use crate::event::Timestamp;
+use crate::format::samples::TaskId;
+
+/// A sample as it comes in.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleInput<'a> {
+    /// When.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread, from [`CaptureWriter::task`](super::CaptureWriter::task).
+    pub task: TaskId,
+    /// Addresses of the user stack, leaf first.
+    pub user: &'a [u64],
+    /// Addresses of the kernel stack, leaf first.
+    pub kernel: &'a [u64],
+    /// 1 for a sample of a clock or counter.
+    pub weight: u64,
+    /// [`crate::event::sample_flags`].
+    pub flags: u8,
+    /// Index into [`Header::events`](crate::format::header::Header::events).
+    pub event: u8,
+}
+
+/// The stacks of a sample in the writer's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stacks {
+    pub(super) user: u32,
+    pub(super) kernel: u32,
+    pub(super) flags: u8,
+}
+
+/// As [`SampleInput`], with stacks that were taken before.
+#[derive(Debug, Clone, Copy)]
+pub struct PlacedSample {
+    /// When.
+    pub time: Timestamp,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread, from [`CaptureWriter::task`](super::CaptureWriter::task).
+    pub task: TaskId,
+    /// From [`CaptureWriter::stacks`](super::CaptureWriter::stacks).
+    pub stacks: Stacks,
+    /// 1 for a sample of a clock or counter.
+    pub weight: u64,
+    /// [`crate::event::sample_flags`].
+    pub flags: u8,
+    /// Index into [`Header::events`](crate::format::header::Header::events).
+    pub event: u8,
+}
