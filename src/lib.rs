@@ -4,15 +4,16 @@
 //! ```text
 //! record, on the production box                             report, anywhere, later
 //! ------------------------------                            -----------------------
-//! perf event (cycles | cpu-clock, per CPU or per task)      run.bprof (memory-mapped)
-//!   -> BPF program: filter, walk kernel+user stack            -> frames checked and decoded
+//! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof (memory-mapped)
+//!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded
+//!      walk kernel+user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
 //!   -> drain: intern stacks, build columns                    -> unique (file, offset) set, one batch per file
 //! kernel side-band (mmap2+build id, comm, fork, exit)         -> blazesym, file verified by build id
 //!   -> process records                                        -> Profile: interned stacks, weights, losses
 //! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
 //!   -> process records
-//! end of run: kernel symbols hit, vdso, perf maps, losses
+//! now and then, and at the end: kernel symbols hit, vdso
 //!   -> self-contained zstd frames  ->  run.bprof
 //! ```
 //!
