@@ -11,7 +11,7 @@ use super::processes::{FirstSample, Processes, Sampled, Writer};
 use super::sideband::SideEvent;
 use super::wire::{Depths, decode};
 use crate::capture::writer::{PlacedSample, Stacks, TablesFull};
-use crate::event::{LossClass, Pid, Timestamp, sample_flags};
+use crate::event::{LossClass, Pid, ProcessKey, Timestamp, sample_flags};
 use crate::format::process::Task;
 use crate::format::samples::TaskId;
 
@@ -209,6 +209,7 @@ impl Drain {
                 processes.check_covered(&slot.sampled, *leaf, now, &mut self.writer)?;
             }
         }
+        let earliest = self.earliest_of_new();
         let mut before_command = 0;
         for waiting in self.waiting.drain(..) {
             let Some(slot) = self.slots.get_mut(waiting.slot as usize) else {
@@ -227,6 +228,9 @@ impl Drain {
                     let sample = FirstSample {
                         sampled: slot.sampled,
                         first: slot.first,
+                        earliest: earliest
+                            .get(&slot.sampled.key)
+                            .map_or(slot.first, |earliest| slot.first.min(*earliest)),
                         now,
                     };
                     let process = processes.resolve(&sample, &mut self.writer)?;
@@ -256,6 +260,20 @@ impl Drain {
         }
         self.writer.loss(LossClass::Launcher, None, before_command);
         Ok(())
+    }
+
+    /// Of each process with a task that is new to the segment, when the earliest sample of the batch was taken.
+    fn earliest_of_new(&self) -> HashMap<ProcessKey, Timestamp, foldhash::fast::RandomState> {
+        let mut earliest = HashMap::default();
+        for waiting in &self.waiting {
+            if let Some(slot) = self.slots.get(waiting.slot as usize)
+                && slot.task.is_none()
+            {
+                let known = earliest.entry(slot.sampled.key).or_insert(waiting.time);
+                *known = waiting.time.min(*known);
+            }
+        }
+        earliest
     }
 
     /// Writes what has come so far.

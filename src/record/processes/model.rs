@@ -42,6 +42,9 @@ pub struct FirstSample {
     pub sampled: Sampled,
     /// When it was taken.
     pub first: Timestamp,
+    /// When the earliest sample of the whole process in the batch was taken. Samples come CPU by CPU: one of a task
+    /// as it is after an exec can come before one of what it was until then.
+    pub earliest: Timestamp,
     /// Not earlier than anything told so far.
     pub now: Timestamp,
 }
@@ -115,6 +118,14 @@ pub(super) struct Process {
 impl Process {
     pub fn current(&mut self) -> Option<&mut Image> {
         self.images.last_mut()
+    }
+
+    /// Told of an exec and of nothing it has mapped yet. The kernel takes perf events from a task that starts a set-uid
+    /// program (any that may not be dumped), and tells of it between the two as if the task had ended.
+    pub fn is_in_exec(&self) -> bool {
+        self.images
+            .last()
+            .is_some_and(|i| i.number > 0 && i.origin == Origin::Event && i.space.is_empty())
     }
 }
 

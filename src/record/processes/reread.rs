@@ -36,6 +36,7 @@ impl Processes {
             sampled,
             first,
             now,
+            ..
         } = sample;
         let pid = sampled.key.tgid;
         let Some(process) = self.get(pid, at) else {

@@ -37,7 +37,7 @@ pub(super) fn write(
     let from = process
         .images
         .iter()
-        .rposition(|i| i.since <= sample.first)
+        .rposition(|i| i.since <= sample.earliest)
         .unwrap_or(0);
     for image in process.images.iter().skip(from) {
         write_image_head(id, image, writer)?;
@@ -45,7 +45,7 @@ pub(super) fn write(
             id,
             image,
             image.since,
-            sample.first.max(image.since),
+            sample.earliest.max(image.since),
             writer,
         )?;
         if let Some(reason) = &image.unreadable {
