@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 
 use crate::event::Pid;
@@ -14,7 +15,8 @@ use crate::record::options::{Event, Options, Rate, Target};
 #[command(after_help = HELP)]
 pub struct RecordArgs {
     /// The capture to write; a capture of that name is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "run.bprof")]
+    #[arg(short, long, value_name = "FILE", default_value = "run.bprof",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(output))]
     pub output: PathBuf,
 
     /// Samples a second, for each CPU or thread that runs
@@ -24,7 +26,7 @@ pub struct RecordArgs {
 
     /// One sample each N events instead (cycles, or nanoseconds of cpu-clock)
     #[arg(short = 'c', long, value_name = "N", conflicts_with = "frequency",
-          value_parser = clap::value_parser!(u64).range(1000..))]
+          value_parser = clap::value_parser!(u64).range(1000..=LONGEST_PERIOD))]
     pub period: Option<u64>,
 
     /// What to sample by; without it cycles where the machine has a PMU, else cpu-clock
@@ -93,6 +95,9 @@ pub struct TargetArgs {
     pub command: Vec<OsString>,
 }
 
+/// The kernel takes no longer one.
+const LONGEST_PERIOD: u64 = i64::MAX as u64;
+
 /// Names of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EventName {
@@ -146,6 +151,14 @@ fn unique(pids: &[Pid]) -> Vec<Pid> {
     pids.sort_unstable();
     pids.dedup();
     pids
+}
+
+/// A file: `-` would be taken for standard output, which may be a terminal and is the command's.
+fn output(path: PathBuf) -> Result<PathBuf, String> {
+    if path.as_os_str() == "-" {
+        return Err("a capture goes to a file: name one".into());
+    }
+    Ok(path)
 }
 
 fn pid(text: &str) -> Result<Pid, String> {
@@ -231,6 +244,7 @@ mod tests {
         for bad in ["", "0", "1K", "1G", "65M", "M", "-1M"] {
             assert!(ring_size(bad).is_err(), "{bad}");
         }
+        assert!(output("-".into()).is_err() && output("./-".into()).is_ok());
         assert!(pid("0").is_err() && pid("4294967295").is_err() && pid("x").is_err());
     }
 }

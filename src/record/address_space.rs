@@ -64,6 +64,11 @@ impl AddressSpace {
         }
     }
 
+    /// Whether nothing is known to be mapped.
+    pub fn is_empty(&self) -> bool {
+        self.base.is_empty() && self.added.is_empty()
+    }
+
     /// A mapping is made at `time`.
     pub fn add(&mut self, time: Timestamp, mapping: Mapping) {
         // The kernel maps the program first, then its loader; a loader started by hand maps the program next.

@@ -133,8 +133,14 @@ impl Summary<'_> {
 /// `path` so that a shell takes it for one word.
 fn shell_quote(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !path.is_empty() && path.chars().all(plain) && !path.starts_with('-') {
-        return path.into();
+    // Neither an option nor standard input is meant.
+    let path = if path.starts_with('-') {
+        format!("./{path}")
+    } else {
+        path.to_owned()
+    };
+    if !path.is_empty() && path.chars().all(plain) {
+        return path;
     }
     format!("'{}'", path.replace('\'', r"'\''"))
 }
@@ -142,6 +148,19 @@ fn shell_quote(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_to_type_next_names_the_file_and_nothing_else() {
+        for (path, typed) in [
+            ("a/b-1.bprof", "a/b-1.bprof"),
+            ("it's", r"'it'\''s'"),
+            ("-", "./-"),
+            ("--top", "./--top"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_quote(path), typed);
+        }
+    }
 
     #[test]
     fn the_summary_says_what_was_lost_and_what_to_type_next() {

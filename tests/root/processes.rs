@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
 use crate::common::truth::check_count;
@@ -101,6 +101,36 @@ fn a06_a_storm_of_short_processes() {
     }
 }
 
+/// The kernel takes perf events from a task that starts a set-uid program, and says so by a record of its end. It goes on:
+/// it and what it starts have their mappings.
+#[test]
+fn a_set_uid_program_is_followed() {
+    let set_uid = |bench: &Bench, program: Program| {
+        let path = bench.path(program.name);
+        fs::copy(program.build(), &path).expect("a copy of the program");
+        chown(&path, Some(65534), None).expect("another owner");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("set-uid");
+        path
+    };
+    let bench = Bench::new();
+    let recorded = bench.record_command(&[set_uid(&bench, ONE_PIE).as_os_str(), "0.5".as_ref()]);
+    let recorded = recorded.ok();
+    let folded = recorded.folded();
+    folded.check_least("one_spin", 0.8, |s| s.has_chain(&["main", "one_spin"]));
+    recorded.truth().check_count(&folded);
+
+    let (storm, quick) = (set_uid(&bench, STORM), QUICK.build());
+    let command: [&OsStr; 5] = [
+        storm.as_os_str(),
+        "2".as_ref(),
+        "120".as_ref(),
+        quick.as_os_str(),
+        "0.012".as_ref(),
+    ];
+    let recorded = bench.record_command(&command).ok();
+    check_short_processes(&recorded.folded(), &recorded.truth());
+}
+
 #[test]
 fn a06_a_storm_system_wide() {
     let bench = Bench::new();
@@ -111,6 +141,7 @@ fn a06_a_storm_system_wide() {
 }
 
 fn check_short_processes(folded: &Folded, truth: &Truth) {
+    folded.check_none("a time before all programs of a process", |s| s.comm == "?");
     let own = folded.only(|s| s.comm == QUICK.name);
     // Frames rootward of one without a frame pointer may be no code at all; the leaf is exact.
     // Inside execve there is no program to map.

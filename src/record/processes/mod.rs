@@ -200,6 +200,9 @@ impl Processes {
             }
             SideKind::Exit { .. } => {
                 if let Some(process) = self.alive(pid) {
+                    if process.is_in_exec() {
+                        return Ok(());
+                    }
                     process.threads = process.threads.saturating_sub(1);
                     if process.threads > 0 {
                         return Ok(());

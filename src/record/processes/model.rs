@@ -116,6 +116,14 @@ impl Process {
     pub fn current(&mut self) -> Option<&mut Image> {
         self.images.last_mut()
     }
+
+    /// Told of an exec and of nothing it has mapped yet. The kernel takes perf events from a task that starts a set-uid
+    /// program (any that may not be dumped), and tells of it between the two as if the task had ended.
+    pub fn is_in_exec(&self) -> bool {
+        self.images
+            .last()
+            .is_some_and(|i| i.number > 0 && i.origin == Origin::Event && i.space.is_empty())
+    }
 }
 
 /// The image that ran at `time`.

@@ -275,7 +275,11 @@ impl Session<'_> {
             self.setup.sampling.event,
             self.setup.ring_bytes,
         );
-        let deadline = self.options.duration.map(|d| self.began + d);
+        // One beyond all clocks is none.
+        let deadline = self
+            .options
+            .duration
+            .and_then(|d| self.began.checked_add(d));
         let mut next_look = self.began;
         loop {
             let until = deadline.map(|d| d.saturating_duration_since(Instant::now()));
