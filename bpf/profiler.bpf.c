@@ -48,12 +48,13 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } cgroup SEC(".maps");
 
-/* Processes to sample: the given ones, and with `follow_fork` their descendants. */
+/* Processes to sample: the given ones, and with `follow_fork` their descendants. The value is the start in ns, 0 for
+ * the given ones, of which only the tick is known: it tells who an entry is of when a number is used twice in a tick. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct process);
-	__type(value, __u8);
+	__type(value, __u64);
 } targets SEC(".maps");
 
 static __always_inline void count(enum counter which)
@@ -213,12 +214,13 @@ int follow_fork(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct task_struct *parent = (void *)ctx->args[0], *child = (void *)ctx->args[1];
 	struct process from = process_of(parent), to;
-	__u8 one = 1;
+	__u64 start;
 
 	if (BPF_CORE_READ(child, tgid) == (int)from.tgid || !bpf_map_lookup_elem(&targets, &from))
 		return 0;
 	to = process_of(child);
-	if (bpf_map_update_elem(&targets, &to, &one, BPF_ANY))
+	start = BPF_CORE_READ(child, start_boottime);
+	if (bpf_map_update_elem(&targets, &to, &start, BPF_ANY))
 		count(COUNT_NOT_FOLLOWED);
 	return 0;
 }
@@ -231,8 +233,10 @@ int forget(struct bpf_raw_tracepoint_args *ctx)
 
 	if (BPF_CORE_READ(task, pid) == BPF_CORE_READ(task, tgid)) {
 		struct process process = process_of(task);
+		__u64 *start = bpf_map_lookup_elem(&targets, &process);
 
-		bpf_map_delete_elem(&targets, &process);
+		if (start && (*start == 0 || *start == BPF_CORE_READ(task, start_boottime)))
+			bpf_map_delete_elem(&targets, &process);
 	}
 	return 0;
 }

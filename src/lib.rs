@@ -24,6 +24,8 @@
 
 pub mod event;
 
+pub mod elf_file;
+
 pub mod format;
 
 pub mod capture;

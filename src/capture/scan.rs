@@ -16,6 +16,8 @@ use crate::format::{limits, skippable};
 const CHUNK: usize = 1 << 20;
 /// Bytes of a file that tell what begins there: a whole descriptor.
 const HEAD: usize = descriptor::FRAME_LEN;
+/// Indexes that turn out bad after so many are not read.
+const BAD_INDEXES: usize = 4;
 /// How many damages are told apart; more of them only count.
 const MAX_DAMAGES: usize = 1000;
 
@@ -157,9 +159,10 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
     let mut pos = start;
     let mut next_sequence = 0u32;
     let mut damaged_since_frame = false;
+    let mut bad_indexes = 0;
     while pos < source.len() {
         let left = source.len() - pos;
-        match look(source, pos, &mut bytes)? {
+        match look(source, pos, bad_indexes, &mut bytes)? {
             Found::Frame(descriptor) => {
                 let entry = FrameEntry {
                     offset: pos,
@@ -188,6 +191,7 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
                 pos = end;
             }
             Found::Index { good: false, .. } => {
+                bad_indexes += 1;
                 scan.index = IndexState::Damaged(pos);
                 // Its length may be wrong too.
                 pos = find_frame(source, pos + 1)?.unwrap_or(source.len());
@@ -229,7 +233,8 @@ impl Scan {
     }
 }
 
-fn look(source: &Source, pos: u64, bytes: &mut Vec<u8>) -> io::Result<Found> {
+/// What begins at `pos`, in a file with `bad_indexes` before.
+fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> io::Result<Found> {
     source.read_up_to(pos, HEAD, bytes)?;
     let left = source.len() - pos;
     let Ok((magic, size)) = skippable::prefix(bytes) else {
@@ -260,8 +265,9 @@ fn look(source: &Source, pos: u64, bytes: &mut Vec<u8>) -> io::Result<Found> {
         return Ok(Found::Foreign);
     }
     if magic == skippable::MAGIC && begins(&index::MAGIC) {
+        // Each bad one costs the time of reading all of it, and a file can be nothing but bad ones.
         let largest = (index::FIXED as u64) + limits::INDEX_ENTRIES * index::ENTRY as u64;
-        if u64::from(size) > largest {
+        if bad_indexes >= BAD_INDEXES || u64::from(size) > largest {
             return Ok(Found::Index { good: false, end });
         }
         if end > source.len() {

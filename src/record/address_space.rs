@@ -19,6 +19,27 @@ pub struct Mapping {
     pub file: Rc<MappedFile>,
 }
 
+impl Mapping {
+    /// Whether `whole` maps the same at the same addresses. The side-band tells of a file its build ID or its inode,
+    /// `/proc` both.
+    fn is_part_of(&self, whole: &Mapping) -> bool {
+        let (file, other) = (&*self.file, &*whole.file);
+        let same_file = match (&file.build_id, &other.build_id, file.inode, other.inode) {
+            (Some(a), Some(b), ..) => a == b,
+            (.., Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        let same_place = file.kind != MappedKind::File
+            || self.file_offset.wrapping_sub(self.start)
+                == whole.file_offset.wrapping_sub(whole.start);
+        (whole.start..whole.end).contains(&self.start)
+            && self.end <= whole.end
+            && (file.kind, &file.path) == (other.kind, &other.path)
+            && same_file
+            && same_place
+    }
+}
+
 /// Adds `new` to `list`, which is sorted and without overlaps and stays so: what `new` covers is gone, and what
 /// it covers in part keeps the rest.
 pub fn place(list: &mut Vec<Mapping>, new: Mapping) {
@@ -98,12 +119,39 @@ impl AddressSpace {
         Rc::new(self.until(Timestamp::MAX).0)
     }
 
-    /// Forgets when mappings came, once no sample older than them can arrive any more.
-    pub fn settle(&mut self) {
-        if !self.added.is_empty() {
-            self.base = self.flatten();
-            self.added = Vec::new();
+    /// An address space of which nothing is known until `time`, when it was read.
+    pub fn read_late(
+        time: Timestamp,
+        mappings: Vec<Mapping>,
+        main: Vec<Rc<MappedFile>>,
+    ) -> AddressSpace {
+        let added = mappings
+            .into_iter()
+            .map(|mapping| (time, mapping))
+            .collect();
+        AddressSpace {
+            base: Rc::default(),
+            added,
+            main,
         }
+    }
+
+    /// Forgets when mappings came that came before `time`: no older sample can arrive any more.
+    pub fn settle(&mut self, time: Timestamp) {
+        let split = self.added.partition_point(|(t, _)| *t <= time);
+        if split > 0 {
+            self.base = Rc::new(self.until(time).0);
+            self.added.drain(..split);
+        }
+    }
+
+    /// Whether all of `mappings` is known already, whatever else is.
+    pub fn has_all(&self, mappings: &[Mapping]) -> bool {
+        let known = self.flatten();
+        mappings.iter().all(|mapping| {
+            let at = known.partition_point(|m| m.end <= mapping.start);
+            known.get(at).is_some_and(|known| mapping.is_part_of(known))
+        })
     }
 
     /// The mappings as of `time`, main executable first, and those that came later, in order.
@@ -143,6 +191,7 @@ impl AddressSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::BuildId;
 
     fn file(path: &str) -> Rc<MappedFile> {
         Rc::new(MappedFile {
@@ -226,9 +275,40 @@ mod tests {
         assert!([15, 55, 35].map(|a| child.covering(a).is_some()) == [true, true, false]);
         assert!([35, 55].map(|a| parent.covering(a).is_some()) == [true, false]);
         assert_eq!(parent.until(Timestamp(4)).1.len(), 1);
-        parent.settle();
+        parent.settle(Timestamp(4));
+        assert_eq!(parent.until(Timestamp::ZERO).0.len(), 1);
+        parent.settle(Timestamp(5));
         assert_eq!(parent.until(Timestamp::ZERO).0.len(), 2);
         assert_eq!(parent.until(Timestamp::ZERO).1.len(), 0);
+    }
+
+    #[test]
+    fn what_proc_shows_is_known_when_events_told_it() {
+        let mut space = AddressSpace::default();
+        space.add(Timestamp(1), map(0x1000, 0x4000, 0x1000, "/lib/a.so"));
+        let seen = |start, end, offset, path| space.has_all(&[map(start, end, offset, path)]);
+        assert!(space.has_all(&[]));
+        assert!(seen(0x1000, 0x4000, 0x1000, "/lib/a.so"));
+        assert!(seen(0x2000, 0x3000, 0x2000, "/lib/a.so"), "a part of it");
+        assert!(
+            !seen(0x2000, 0x3000, 0x1000, "/lib/a.so"),
+            "another part of the file"
+        );
+        assert!(!seen(0x1000, 0x4000, 0x1000, "/lib/b.so"));
+        assert!(
+            !seen(0x3000, 0x5000, 0x3000, "/lib/a.so"),
+            "more than is known"
+        );
+        assert!(!seen(0x9000, 0xa000, 0, "/lib/a.so"));
+        let mut other = map(0x1000, 0x4000, 0x1000, "/lib/a.so");
+        Rc::make_mut(&mut other.file).build_id = BuildId::new(&[1, 2]);
+        assert!(
+            space.has_all(std::slice::from_ref(&other)),
+            "events told no build ID"
+        );
+        space.add(Timestamp(2), other.clone());
+        Rc::make_mut(&mut other.file).build_id = BuildId::new(&[3, 4]);
+        assert!(!space.has_all(&[other]));
     }
 
     #[test]

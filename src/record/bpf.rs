@@ -103,7 +103,6 @@ impl Program {
             open.maps.targets.set_max_entries(1)?;
         }
 
-        let skel = open.load().context("the kernel refuses the BPF program")?;
         let mut rings = Vec::new();
         for cpu in config.online {
             let ring = create_ring(config.ring_bytes).with_context(|| {
@@ -112,11 +111,19 @@ impl Program {
                     config.ring_bytes
                 )
             })?;
+            rings.push(ring);
+        }
+        // Before 5.10 rings in a map must be as large as the one it was made with.
+        if let Some(ring) = rings.first() {
+            open.maps.rings.set_inner_map_fd(ring.as_fd())?;
+        }
+        let skel = open.load().context("the kernel refuses the BPF program")?;
+        for (cpu, ring) in config.online.iter().zip(&rings) {
             let fd = ring.as_fd().as_raw_fd();
             skel.maps
                 .rings
-                .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
-            rings.push(ring);
+                .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+                .with_context(|| format!("cannot use the ring of CPU {cpu}"))?;
         }
         let mut links = Vec::new();
         if let Filter::Processes(processes, _) = &config.filter {
@@ -138,7 +145,7 @@ impl Program {
                 };
                 skel.maps
                     .targets
-                    .update(&process_bytes(&key), &[1], MapFlags::ANY)
+                    .update(&process_bytes(&key), &0u64.to_ne_bytes(), MapFlags::ANY)
                     .context("too many processes to sample")?;
             }
         }

@@ -15,10 +15,13 @@ pub struct Cgroups {
     mount: Option<PathBuf>,
     paths: HashMap<u64, Vec<u8>>,
     next_scan: Instant,
+    wait: Duration,
 }
 
 /// An unknown number makes the hierarchy be read again, but not more often than this.
-const SCAN_AGAIN: Duration = Duration::from_secs(2);
+const SCAN_AGAIN: Duration = Duration::from_secs(1);
+/// Numbers that stay unknown make it rarer, up to this.
+const SCAN_RARELY: Duration = Duration::from_secs(64);
 
 /// Deeper than any sane hierarchy.
 const MAX_DEPTH: usize = 64;
@@ -30,6 +33,7 @@ impl Cgroups {
             mount: mount_point(),
             paths: HashMap::new(),
             next_scan: Instant::now(),
+            wait: SCAN_AGAIN,
         }
     }
 
@@ -47,7 +51,8 @@ impl Cgroups {
     }
 
     fn scan(&mut self) {
-        self.next_scan = Instant::now() + SCAN_AGAIN;
+        self.next_scan = Instant::now() + self.wait;
+        self.wait = (self.wait * 2).min(SCAN_RARELY);
         let Some(mount) = self.mount.clone() else {
             return;
         };
@@ -91,6 +96,7 @@ mod tests {
             mount: None,
             paths: HashMap::new(),
             next_scan: Instant::now(),
+            wait: SCAN_AGAIN,
         };
         cgroups.add(77, b"/a/b c".to_vec());
         assert_eq!(cgroups.path(77), Some(&b"/a/b c"[..]));

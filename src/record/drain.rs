@@ -44,14 +44,18 @@ pub struct Drain {
     slots: Vec<Slot>,
     by_sampled: HashMap<Sampled, u32, foldhash::fast::RandomState>,
     waiting: Vec<Waiting>,
+    /// Of these, those of the batch being placed.
+    ready: Vec<Waiting>,
     /// Slots without a task, in this batch.
     fresh_slots: Vec<u32>,
     /// Slots with a user leaf that is new to the segment: is it in known mappings?
-    fresh_leaves: Vec<(u32, u64)>,
+    fresh_leaves: Vec<(Timestamp, u32, u64)>,
     seen_leaves: HashMap<(u32, u64), (), foldhash::fast::RandomState>,
     last: Option<(Sampled, u32)>,
     /// Launched, and when it became what it was launched for.
     command: Option<(Pid, Option<Timestamp>)>,
+    /// The segment has lasted long enough: the next batch ends it.
+    pub segment_is_due: bool,
     /// Where the kernel idles, if idle samples are left out and it is known.
     pub idle_text: Option<(u64, u64)>,
     /// What has come so far.
@@ -90,11 +94,13 @@ impl Drain {
             slots: Vec::new(),
             by_sampled: HashMap::default(),
             waiting: Vec::new(),
+            ready: Vec::new(),
             fresh_slots: Vec::new(),
             fresh_leaves: Vec::new(),
             seen_leaves: HashMap::default(),
             last: None,
             command: command.map(|pid| (pid, None)),
+            segment_is_due: false,
             idle_text: None,
             totals: Totals::default(),
         }
@@ -122,7 +128,7 @@ impl Drain {
                 .insert((sample.sampled.key.tgid.0, leaf >> 12), ())
                 .is_none()
         {
-            self.fresh_leaves.push((slot, *leaf));
+            self.fresh_leaves.push((sample.time, slot, *leaf));
         }
         self.waiting.push(Waiting {
             time: sample.time,
@@ -163,19 +169,25 @@ impl Drain {
         }
     }
 
-    /// Ends a batch: takes in what the side-band told meanwhile, then gives each sample its task. `now` is not
-    /// earlier than anything told.
+    /// Ends a batch: takes in what the side-band told up to `horizon`, then gives each sample up to then its task. What is
+    /// later waits, because another CPU may still have to tell of something earlier. `now` is not earlier than
+    /// anything told or sampled.
     pub fn finish_batch(
         &mut self,
         processes: &mut Processes,
         events: &mut VecDeque<SideEvent>,
+        horizon: Timestamp,
         now: Timestamp,
     ) -> Result<()> {
-        if self.place_batch(processes, events, now).is_err() {
+        // Stacks that wait belong to the segment, so its end waits for nothing.
+        let closes = self.segment_is_due || self.writer.segment_is_full();
+        let horizon = if closes { now } else { horizon };
+        if self.place_batch(processes, events, horizon).is_err() {
             // The tables are full to the format's limit. What this batch has written of processes may be in part,
             // so its samples cannot be trusted to them.
-            let lost = self.waiting.len() as u64;
+            let lost = (self.ready.len() + self.waiting.len()) as u64;
             self.lose(LossClass::TableFull, None, lost);
+            self.ready.clear();
             self.waiting.clear();
             self.start_segment(processes)?;
             while let Some(event) = events.pop_front() {
@@ -183,9 +195,8 @@ impl Drain {
                 let _ = processes.apply(event, &mut self.writer);
             }
         }
-        self.fresh_leaves.clear();
-        processes.end_batch();
-        if self.writer.segment_is_full() {
+        processes.end_batch(horizon);
+        if closes {
             self.start_segment(processes)?;
         } else if self.writer.frame_is_full() {
             self.flush()?;
@@ -197,41 +208,65 @@ impl Drain {
         &mut self,
         processes: &mut Processes,
         events: &mut VecDeque<SideEvent>,
-        now: Timestamp,
+        horizon: Timestamp,
     ) -> Result<(), TablesFull> {
-        // An event that cannot be written has been taken in all the same.
-        while let Some(event) = events.pop_front() {
+        let mut lost = false;
+        while events.front().is_some_and(|event| event.time <= horizon) {
+            let Some(event) = events.pop_front() else {
+                break;
+            };
             if let SideKind::Lost(count) = event.what {
                 self.totals.side_band_lost += count;
+                lost = true;
             }
+            // One that cannot be written has been taken in all the same.
             processes.apply(event, &mut self.writer)?;
         }
-        self.leave_out_launcher(processes);
-        for (slot, leaf) in &self.fresh_leaves {
-            if let Some(slot) = self.slots.get(*slot as usize) {
-                processes.check_covered(&slot.sampled, *leaf, now, &mut self.writer)?;
+        if lost {
+            // Whatever is known of processes has to be looked at again.
+            for slot in &mut self.slots {
+                slot.task = None;
+                slot.first = Timestamp::MAX;
             }
         }
-        self.place_tasks(processes, now)?;
-        while let Some(waiting) = self.waiting.last() {
-            let slot = self.slots.get(waiting.slot as usize);
+        let ready = &mut self.ready;
+        self.waiting.retain(|waiting| {
+            let later = waiting.time > horizon;
+            if !later {
+                ready.push(*waiting);
+            }
+            later
+        });
+        self.leave_out_launcher(processes);
+        let (slots, writer) = (&self.slots, &mut self.writer);
+        let checked = self
+            .fresh_leaves
+            .extract_if(.., |(time, ..)| *time <= horizon);
+        for (_, slot, leaf) in checked {
+            if let Some(slot) = slots.get(slot as usize) {
+                processes.check_covered(&slot.sampled, leaf, horizon, writer)?;
+            }
+        }
+        self.place_tasks(processes, horizon)?;
+        while let Some(sample) = self.ready.last() {
+            let slot = self.slots.get(sample.slot as usize);
             if let Some(task) = slot.and_then(|slot| slot.task) {
                 self.writer.sample_with(&PlacedSample {
-                    time: waiting.time,
-                    cpu: waiting.cpu,
+                    time: sample.time,
+                    cpu: sample.cpu,
                     task,
-                    stacks: waiting.stacks,
+                    stacks: sample.stacks,
                     weight: 1,
-                    flags: waiting.flags,
+                    flags: sample.flags,
                     event: 0,
                 })?;
                 self.totals.samples += 1;
-                if waiting.flags & INCOMPLETE != 0 {
-                    let (flags, cpu) = (waiting.flags, waiting.cpu);
+                if sample.flags & INCOMPLETE != 0 {
+                    let (flags, cpu) = (sample.flags, sample.cpu);
                     self.count_incomplete(flags, cpu);
                 }
             }
-            self.waiting.pop();
+            self.ready.pop();
         }
         Ok(())
     }
@@ -260,13 +295,13 @@ impl Drain {
         *exec = exec.or_else(|| processes.exec_time(*pid));
         let (pid, exec) = (*pid, *exec);
         let slots = &self.slots;
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| {
-            let slot = slots.get(waiting.slot as usize);
+        let before = self.ready.len();
+        self.ready.retain(|sample| {
+            let slot = slots.get(sample.slot as usize);
             let own = slot.is_some_and(|slot| slot.sampled.key.tgid == pid);
-            !own || exec.is_some_and(|exec| waiting.time >= exec)
+            !own || exec.is_some_and(|exec| sample.time >= exec)
         });
-        let left_out = (before - self.waiting.len()) as u64;
+        let left_out = (before - self.ready.len()) as u64;
         self.writer.loss(LossClass::Launcher, None, left_out);
     }
 
@@ -274,14 +309,14 @@ impl Drain {
     /// sampled first, and rings of different CPUs do not come in order.
     fn place_tasks(&mut self, processes: &mut Processes, now: Timestamp) -> Result<(), TablesFull> {
         self.fresh_slots.clear();
-        for waiting in &self.waiting {
-            if let Some(slot) = self.slots.get_mut(waiting.slot as usize)
+        for sample in &self.ready {
+            if let Some(slot) = self.slots.get_mut(sample.slot as usize)
                 && slot.task.is_none()
             {
                 if slot.first == Timestamp::MAX {
-                    self.fresh_slots.push(waiting.slot);
+                    self.fresh_slots.push(sample.slot);
                 }
-                slot.first = slot.first.min(waiting.time);
+                slot.first = slot.first.min(sample.time);
             }
         }
         let slots = &self.slots;
@@ -316,6 +351,8 @@ impl Drain {
     /// Begins a new segment, with empty tables: bounds memory, and what a damaged frame can spoil.
     pub fn start_segment(&mut self, processes: &mut Processes) -> Result<()> {
         self.writer.start_segment().context("recording stopped")?;
+        self.segment_is_due = false;
+        self.fresh_leaves.clear();
         processes.segment_started();
         self.slots.clear();
         self.by_sampled.clear();

@@ -4,15 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, ReadCache, ReadRef, elf};
-
+use super::host::wall_offset;
 use super::maps::{RawMapping, classify};
-use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid};
+use crate::elf_file::{self, open_regular};
+use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid, Timestamp};
 
 /// Files seen, each kept once, and what was read of those whose build ID the kernel did not tell.
 #[derive(Default)]
@@ -25,8 +24,13 @@ pub struct Files {
 const KEEP: usize = 4096;
 
 impl Files {
-    /// The file behind `raw`, a mapping of `process`.
-    pub fn identify(&mut self, process: Pid, raw: &RawMapping) -> Rc<MappedFile> {
+    /// The file behind `raw`, a mapping of `process` that was made at `made` or, without one, is there now.
+    pub fn identify(
+        &mut self,
+        process: Pid,
+        raw: &RawMapping,
+        made: Option<Timestamp>,
+    ) -> Rc<MappedFile> {
         let (kind, bare) = classify(&raw.path);
         let mut file = MappedFile {
             kind,
@@ -37,15 +41,21 @@ impl Files {
             deleted: kind == MappedKind::File && bare.len() != raw.path.len(),
         };
         if kind == MappedKind::File && (file.build_id.is_none() || file.deleted) {
-            self.look_at(process, raw, &mut file);
+            self.look_at(process, raw, made, &mut file);
         }
         self.keep(file)
     }
 
     /// Completes `file` from the mapped file itself: through the process's own view, because its paths are
     /// relative to its root and may lead elsewhere, or nowhere, for everybody else.
-    fn look_at(&mut self, process: Pid, raw: &RawMapping, file: &mut MappedFile) {
-        let Some((opened, named)) = open_mapped(process, raw) else {
+    fn look_at(
+        &mut self,
+        process: Pid,
+        raw: &RawMapping,
+        made: Option<Timestamp>,
+        file: &mut MappedFile,
+    ) {
+        let Some((opened, named)) = open_mapped(process, raw, made) else {
             return;
         };
         if let Named::AsGiven = named {
@@ -95,50 +105,44 @@ enum Named {
     Otherwise,
 }
 
-/// Opens the mapped file: through the process's root when the path still leads to the same inode, else through
-/// `map_files`, which needs no path. After the process is gone our own root is tried, by the same rule.
-fn open_mapped(process: Pid, raw: &RawMapping) -> Option<(File, Named)> {
+/// Opens the mapped file: through `map_files`, which needs no path, else by its path as the process sees it or, when the
+/// process is gone, as we do. A path counts only if it leads to the file that was mapped.
+fn open_mapped(process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Option<(File, Named)> {
     let (_, bare) = classify(&raw.path);
     let suffixed = bare.len() != raw.path.len();
     let own = format!("/proc/{process}/root");
     let map_file = format!("/proc/{process}/map_files/{:x}-{:x}", raw.start, raw.end);
-    let below = |root: &str, path: &[u8]| {
-        Path::new(root).join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)))
+    let by_path = |root: &str, path: &[u8]| {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let found = open_regular(&Path::new(root).join(OsStr::from_bytes(path))).ok();
+        found.filter(|file| is_mapped(file, raw) && !is_younger(file, made))
     };
-    // By now the number, and the addresses, can be somebody else's.
-    let open = |path: &Path| open_regular(path).filter(|file| is_mapped(file, raw));
-    if suffixed
-        && let Some(file) = [&*own, "/"]
-            .iter()
-            .find_map(|root| open(&below(root, &raw.path)))
-    {
+    let literally = || by_path(&own, &raw.path).or_else(|| by_path("/", &raw.path));
+    if suffixed && let Some(file) = literally() {
         return Some((file, Named::AsGiven));
     }
-    let by_path = |root: &str| {
-        if suffixed {
-            None
-        } else {
-            open(&below(root, bare))
-        }
-    };
-    let file = by_path(&own)
-        .or_else(|| open(Path::new(&map_file)))
-        .or_else(|| by_path("/"))?;
-    Some((file, Named::Otherwise))
+    // By now the number, and the addresses, can be somebody else's.
+    let mut file = open_regular(Path::new(&map_file))
+        .ok()
+        .filter(|file| is_mapped(file, raw));
+    if !suffixed {
+        file = file
+            .or_else(|| by_path(&own, bare))
+            .or_else(|| by_path("/", bare));
+    }
+    Some((file?, Named::Otherwise))
 }
 
-/// Never blocks on a FIFO and never has a side effect on a device.
-fn open_regular(path: &Path) -> Option<File> {
-    // Look before opening: opening a device can already do something.
-    if !std::fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
-        .open(path)
-        .ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
+/// Whether `file` came to be what it is after `made`: file systems give the inode number of a removed file to the next
+/// one. Change times are as coarse as a clock tick.
+fn is_younger(file: &File, made: Option<Timestamp>) -> bool {
+    const TICK: i64 = 10_000_000;
+    let Some(made) = made else { return false };
+    let changed = file
+        .metadata()
+        .map(|meta| meta.ctime().saturating_mul(1_000_000_000) + meta.ctime_nsec());
+    let made = made.0.cast_signed().saturating_add(wall_offset());
+    changed.map_or(true, |changed| changed.saturating_add(TICK) > made)
 }
 
 /// Whether `file`, found by its path, is the one mapped: by inode or build ID, whichever the kernel told. The device is
@@ -151,31 +155,7 @@ fn is_mapped(file: &File, raw: &RawMapping) -> bool {
     }
 }
 
-/// The GNU build ID in the PT_NOTE segments of an ELF file; `None` for other files.
+/// The build ID of an ELF file; `None` for other files.
 fn read_build_id(file: &File) -> Option<BuildId> {
-    let cache = ReadCache::new(file);
-    let ident: &[u8] = (&cache).read_bytes_at(0, 5).ok()?;
-    match ident.get(4)? {
-        1 => elf_build_id::<elf::FileHeader32<Endianness>>(&cache),
-        2 => elf_build_id::<elf::FileHeader64<Endianness>>(&cache),
-        _ => None,
-    }
-}
-
-fn elf_build_id<'d, H: FileHeader<Endian = Endianness>>(data: impl ReadRef<'d>) -> Option<BuildId> {
-    let header = H::parse(data).ok()?;
-    let endian = header.endian().ok()?;
-    header
-        .program_headers(endian, data)
-        .ok()?
-        .iter()
-        .find_map(|segment| {
-            let mut notes = segment.notes(endian, data).ok()??;
-            while let Ok(Some(note)) = notes.next() {
-                if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
-                    return BuildId::new(note.desc());
-                }
-            }
-            None
-        })
+    elf_file::read_build_id(file).ok().flatten()
 }

@@ -65,7 +65,7 @@ pub fn now() -> Timestamp {
 }
 
 /// Nanoseconds to add to the capture's clock for nanoseconds since 1970.
-fn wall_offset() -> i64 {
+pub fn wall_offset() -> i64 {
     // The two clocks are read one after the other: of several tries the one with the least time between.
     let tries = (0..5).map(|_| {
         let before = now();

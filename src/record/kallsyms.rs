@@ -127,6 +127,14 @@ impl Kallsyms {
         self.symbol(address).is_some() || self.symbol(address.wrapping_sub(1)).is_some()
     }
 
+    /// Whether `address`, or the byte before it, belongs to a module or BPF program.
+    pub fn is_module(&self, address: u64) -> bool {
+        [address, address.wrapping_sub(1)]
+            .into_iter()
+            .filter_map(|address| self.symbol(address))
+            .any(|symbol| symbol.module.is_some())
+    }
+
     fn symbol(&self, address: u64) -> Option<KernelSymbol> {
         let after = self.entries.partition_point(|e| e.start <= address);
         let start = self.entries.get(after.checked_sub(1)?)?.start;

@@ -61,20 +61,30 @@ impl KernelNames {
             }
         }
         let Some(table) = &self.table else {
+            self.wanted.clear();
             return Ok(());
         };
         self.wanted.sort_unstable();
         self.wanted.dedup();
         let mut found = table.covering(&self.wanted);
-        if at_end && self.wanted.iter().any(|address| !table.covers(*address)) {
-            // Modules and BPF programs come and go; a later table knows those that came.
-            if let Ok(Some(later)) = Kallsyms::read() {
-                self.wanted.retain(|address| !table.covers(*address));
-                found.symbols.extend(later.covering(&self.wanted).symbols);
-                found.symbols.sort_by_key(|s| s.start);
-            }
+        // Modules and BPF programs come and go, and others take their place: only a second look at the end tells which
+        // were there all the time.
+        let lasting = |address: &u64| table.covers(*address) && !table.is_module(*address);
+        found.symbols.retain(|symbol| symbol.module.is_none());
+        self.wanted.retain(|address| !lasting(address));
+        if at_end
+            && !self.wanted.is_empty()
+            && let Ok(Some(later)) = Kallsyms::read()
+        {
+            let then = table.covering(&self.wanted).symbols;
+            let mut now = later.covering(&self.wanted).symbols;
+            now.retain(|symbol| {
+                let before = then.iter().find(|s| s.start == symbol.start);
+                before.is_none_or(|before| before == symbol)
+            });
+            found.symbols.extend(now);
+            found.symbols.sort_by_key(|s| s.start);
         }
-        self.wanted.clear();
         found
             .symbols
             .retain(|symbol| self.written.insert(symbol.start));

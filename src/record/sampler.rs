@@ -45,7 +45,8 @@ pub fn max_stack() -> usize {
 }
 
 /// Finds the event to sample: the one asked for, else cycles if the machine can count them, else the CPU clock.
-pub fn choose_event(asked: Option<Event>, rate: Rate) -> Result<Event> {
+pub fn choose_event(asked: Option<Event>) -> Result<Event> {
+    let rate = Rate::Frequency(1);
     let probe = |event| match builder(event, rate)
         .any_pid()
         .any_cpu()

@@ -122,7 +122,7 @@ impl SideBand {
         })
     }
 
-    /// Appends everything told since the last call to `events`, in time order.
+    /// Adds everything told since the last call to `events`, which then are in time order.
     pub fn drain(&mut self, events: &mut VecDeque<SideEvent>) {
         let mut new = Vec::new();
         let mut bytes = Vec::new();
@@ -138,15 +138,22 @@ impl SideBand {
                     .data()
                     .iter()
                     .for_each(|part| bytes.extend_from_slice(part));
-                // A record of a shape this build does not know says nothing it could use.
                 let mut parser = Parser::new(bytes.as_slice(), config.clone());
-                if let Ok(Some(event)) = parser.parse_record(Decode) {
-                    new.push(event);
+                match parser.parse_record(Decode) {
+                    Ok(event) => new.extend(event),
+                    // What it said is as unknown as that of a lost one.
+                    Err(_) => new.push(SideEvent {
+                        time: super::host::now(),
+                        what: SideKind::Lost(1),
+                    }),
                 }
             }
         }
-        new.sort_by_key(|event: &SideEvent| event.time);
+        // Rings are read one after the other, so one can tell of what was earlier than what another told before.
         events.extend(new);
+        events
+            .make_contiguous()
+            .sort_by_key(|event: &SideEvent| event.time);
     }
 
     /// Descriptors that become readable when a ring is half full.

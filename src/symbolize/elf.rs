@@ -7,8 +7,8 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Builder, CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use object::read::ReadCache;
 
-use super::files::open_regular;
 use super::functions::{FunctionTable, demangle};
+use crate::elf_file::open_regular;
 
 /// What an offset of a file is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,13 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use object::elf::{NT_GNU_BUILD_ID, PT_NOTE};
-use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
-use object::read::{ReadCache, ReadRef};
-use object::{Endianness, FileKind, elf};
-use rustix::fs::{Mode, OFlags};
-
-use crate::event::{BuildId, MappedFile};
+use crate::elf_file::{ElfError, OpenError, open_regular, read_build_id};
+use crate::event::MappedFile;
 use crate::profile::Reason;
 
 /// A file whose names may be used.
@@ -37,8 +32,6 @@ pub struct Disbelief {
     pub message: String,
 }
 
-/// Notes are small; larger ones are not looked into.
-const MAX_NOTES: u64 = 1 << 20;
 /// Symbolic links followed in one path, as the kernel does.
 const MAX_LINKS: usize = 40;
 
@@ -133,32 +126,6 @@ fn compare(recorded: &MappedFile, path: &Path, file: &File) -> Result<(), Disbel
     }
 }
 
-/// Why a path could not be opened as a regular file.
-#[derive(Debug)]
-pub enum OpenError {
-    /// It leads to a FIFO, device, directory or socket.
-    NotRegular,
-    /// The system refused.
-    Io(io::Error),
-}
-
-/// Opens a regular file and nothing else: never waits for the other end of a FIFO, never touches a device
-/// beyond opening it.
-pub fn open_regular(path: &Path) -> Result<File, OpenError> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    // Opening some devices has effects, so look first; what was opened is then looked at again.
-    if !fs::metadata(path).map_err(OpenError::Io)?.is_file() {
-        return Err(OpenError::NotRegular);
-    }
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| OpenError::Io(e.into()))?;
-    let file = File::from(fd);
-    if file.metadata().map_err(OpenError::Io)?.is_file() {
-        Ok(file)
-    } else {
-        Err(OpenError::NotRegular)
-    }
-}
-
 /// `path` below `root` as text, `..` taken out.
 fn below(root: &Path, path: &Path) -> PathBuf {
     let mut out = root.to_path_buf();
@@ -203,60 +170,12 @@ fn resolve_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(root.join(inside))
 }
 
-#[derive(Debug)]
-enum ElfError {
-    NotElf,
-    Io(io::Error),
-}
-
-/// The GNU build ID of an ELF file, from its note segments as the kernel reads it, else its note sections.
-fn read_build_id(file: &File) -> Result<Option<BuildId>, ElfError> {
-    let file = file.try_clone().map_err(ElfError::Io)?;
-    let cache = ReadCache::new(file);
-    match FileKind::parse(&cache) {
-        Ok(FileKind::Elf32) => build_id_of::<elf::FileHeader32<Endianness>, _>(&cache),
-        Ok(FileKind::Elf64) => build_id_of::<elf::FileHeader64<Endianness>, _>(&cache),
-        _ => Err(ElfError::NotElf),
-    }
-}
-
-fn build_id_of<'d, H, R>(data: R) -> Result<Option<BuildId>, ElfError>
-where
-    H: FileHeader<Endian = Endianness>,
-    R: ReadRef<'d>,
-{
-    let header = H::parse(data).map_err(|_| ElfError::NotElf)?;
-    let endian = header.endian().map_err(|_| ElfError::NotElf)?;
-    let find = |notes: Option<NoteIterator<'d, H>>| {
-        let mut notes = notes?;
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
-                return BuildId::new(note.desc());
-            }
-        }
-        None
-    };
-    let segments = header.program_headers(endian, data).unwrap_or(&[]);
-    let by_segment = segments
-        .iter()
-        .filter(|s| s.p_type(endian) == PT_NOTE && s.p_filesz(endian).into() <= MAX_NOTES)
-        .find_map(|s| find(s.notes(endian, data).ok().flatten()));
-    if by_segment.is_some() {
-        return Ok(by_segment);
-    }
-    let sections = header.section_headers(endian, data).unwrap_or(&[]);
-    Ok(sections
-        .iter()
-        .filter(|s| s.sh_size(endian).into() <= MAX_NOTES)
-        .find_map(|s| find(s.notes(endian, data).ok().flatten())))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::event::{FileVersion, MappedKind};
+    use crate::event::{BuildId, FileVersion, MappedKind};
 
     fn recorded(path: &Path) -> MappedFile {
         MappedFile {
@@ -309,7 +228,7 @@ mod tests {
             rustix::fs::CWD,
             &fifo,
             rustix::fs::FileType::Fifo,
-            Mode::RUSR,
+            rustix::fs::Mode::RUSR,
             0,
         )
         .unwrap();

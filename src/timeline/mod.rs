@@ -61,7 +61,6 @@ pub struct Timeline {
 #[derive(Debug)]
 struct Process {
     key: ProcessKey,
-    kernel: bool,
     images: Vec<Image>,
     /// Times at which anything changed, ascending, each once.
     changes: Vec<Timestamp>,
@@ -103,10 +102,9 @@ impl Timeline {
     /// Takes in one record. Records that name a process, space or mapping that is not there are
     /// ignored: the reader has refused such captures already.
     pub fn apply(&mut self, record: &ProcessRecord, tables: Tables<'_>) {
-        if let ProcessRecord::Process { key, kernel, .. } = record {
+        if let ProcessRecord::Process { key, .. } = record {
             self.processes.push(Process {
                 key: *key,
-                kernel: *kernel,
                 images: Vec::new(),
                 changes: Vec::new(),
                 boundaries: Vec::new(),
@@ -146,13 +144,6 @@ impl Timeline {
     /// Who a process is.
     pub fn key(&self, process: ProcessId) -> Option<ProcessKey> {
         self.processes.get(process as usize).map(|p| p.key)
-    }
-
-    /// Whether the process has no user memory.
-    pub fn is_kernel(&self, process: ProcessId) -> bool {
-        self.processes
-            .get(process as usize)
-            .is_some_and(|p| p.kernel)
     }
 
     /// Whether its mappings could not be read at some time.

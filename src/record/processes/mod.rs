@@ -8,6 +8,7 @@ mod reread;
 mod write;
 
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, Process, Start};
@@ -33,6 +34,8 @@ pub enum Scope {
     All,
     /// Those added by [`Processes::snapshot`] and their descendants.
     Known,
+    /// Those added by [`Processes::snapshot`] only.
+    Given,
 }
 
 /// The processes, and the events of the batch being worked on.
@@ -47,15 +50,21 @@ pub struct Processes {
     batch: u64,
     /// When each process was read from `/proc`: events before that are known already.
     read_at: HashMap<Pid, Timestamp>,
-    next_sweep: u64,
+    /// Everything up to then had been told when the batch before last was placed: no older sample comes.
+    settled: Timestamp,
+    /// The same of the last batch, when nothing was lost in it: from then on a loss makes knowledge doubtful.
+    good_until: Timestamp,
+    /// Records were lost in this batch.
+    lost: bool,
+    next_sweep: Instant,
     /// Distinct processes with samples so far.
     pub sampled: u64,
     /// A sample was seen in the vdso.
     pub vdso_sampled: bool,
 }
 
-/// Every so many batches, processes whose end was missed are looked for.
-const SWEEP: u64 = 256;
+/// Processes whose end was missed are looked for this often.
+const SWEEP: Duration = Duration::from_secs(30);
 
 impl Processes {
     /// Follows `scope`; `clock_ticks` is `CLK_TCK`.
@@ -69,7 +78,10 @@ impl Processes {
             touched: VecDeque::new(),
             batch: 0,
             read_at: HashMap::new(),
-            next_sweep: SWEEP,
+            settled: Timestamp::ZERO,
+            good_until: Timestamp::ZERO,
+            lost: false,
+            next_sweep: Instant::now() + SWEEP,
             sampled: 0,
             vdso_sampled: false,
         }
@@ -96,7 +108,6 @@ impl Processes {
             origin: Origin::Snapshot,
             threads: stat.threads.max(1),
             ended: None,
-            touched: self.batch,
             images: vec![image],
             stale: false,
             sampled: false,
@@ -126,19 +137,17 @@ impl Processes {
     /// When `process` began to run the program it was launched for, if it has.
     pub fn exec_time(&self, process: Pid) -> Option<Timestamp> {
         let images = &self.by_pid.get(&process)?.first()?.images;
-        images
-            .iter()
-            .find(|i| i.number > 0 && i.origin == Origin::Event)
-            .map(|i| i.since)
+        images.iter().find(|i| i.number > 0).map(|i| i.since)
     }
 
-    fn mapping(&mut self, process: Pid, raw: &RawMapping) -> Mapping {
+    /// `made` is when the mapping was made, if that was told; else it is there now.
+    fn mapping(&mut self, process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Mapping {
         Mapping {
             start: raw.start,
             end: raw.end,
             file_offset: raw.file_offset,
             prot: raw.prot,
-            file: self.files.identify(process, raw),
+            file: self.files.identify(process, raw, made),
         }
     }
 
@@ -158,10 +167,12 @@ impl Processes {
             }
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
-                self.by_pid
-                    .values_mut()
-                    .flatten()
-                    .for_each(|p| p.stale = true);
+                self.lost = true;
+                for process in self.by_pid.values_mut().flatten() {
+                    process.stale = true;
+                    // Threads may have come and gone unseen: the sweep finds its end.
+                    process.threads = u32::MAX;
+                }
                 return Ok(());
             }
         };
@@ -173,7 +184,7 @@ impl Processes {
             SideKind::Exec { comm, .. } => self.execed(pid, time, comm, writer)?,
             SideKind::Map { mapping, .. } => {
                 if self.alive(pid).is_some() {
-                    let mapping = self.mapping(pid, &mapping);
+                    let mapping = self.mapping(pid, &mapping, Some(time));
                     self.mapped(pid, time, mapping, writer)?;
                 }
             }
@@ -194,7 +205,7 @@ impl Processes {
             }
             SideKind::Thread { .. } => {
                 if let Some(process) = self.alive(pid) {
-                    process.threads += 1;
+                    process.threads = process.threads.saturating_add(1);
                 }
                 return Ok(());
             }
@@ -203,7 +214,9 @@ impl Processes {
                     if process.is_in_exec() {
                         return Ok(());
                     }
-                    process.threads = process.threads.saturating_sub(1);
+                    if process.threads != u32::MAX {
+                        process.threads -= 1;
+                    }
                     if process.threads > 0 {
                         return Ok(());
                     }
@@ -228,11 +241,14 @@ impl Processes {
     }
 
     fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
+        if self.scope == Scope::Given {
+            return;
+        }
         let inherited = self.alive(parent).map(|p| {
             let kernel = p.kernel;
             let image = p
                 .current()
-                .map(|i| (i.current_comm().to_vec(), i.space.fork()));
+                .map(|i| (i.current_comm().to_vec(), i.space.fork(), i.exec_id));
             (kernel, p.stale, image)
         });
         let (kernel, stale, image) = match inherited {
@@ -241,9 +257,11 @@ impl Processes {
             // Its parent was not seen: read what it has when it is sampled.
             None => (false, true, None),
         };
-        let (comm, space) = image.unwrap_or_default();
+        let (comm, space, exec_id) = image.unwrap_or_default();
         let mut first = Image::new(time, 0, Origin::Event, comm);
         first.space = space;
+        // The kernel's number of execs is inherited, so that a missed one shows.
+        first.exec_id = exec_id;
         let child = Process {
             start: Start::Before(time),
             parent,
@@ -251,7 +269,6 @@ impl Processes {
             origin: Origin::Event,
             threads: 1,
             ended: None,
-            touched: self.batch,
             images: vec![first],
             stale,
             sampled: false,
@@ -344,10 +361,9 @@ impl Processes {
         let id = match process.written {
             Some((id, cgroup)) => {
                 if let Some(path) = path.filter(|_| cgroup != sampled.cgroup_id) {
-                    let time = sample.first;
                     writer.process(ProcessRecord::Cgroup {
                         process: id,
-                        time,
+                        time: sample.now,
                         path,
                     })?;
                 }
@@ -362,11 +378,8 @@ impl Processes {
     }
 
     fn touch(&mut self, pid: Pid) {
-        let batch = self.batch;
-        let list = self.by_pid.get_mut(&pid);
-        list.into_iter().flatten().for_each(|p| p.touched = batch);
-        if self.touched.back() != Some(&(batch, pid)) {
-            self.touched.push_back((batch, pid));
+        if self.touched.back() != Some(&(self.batch, pid)) {
+            self.touched.push_back((self.batch, pid));
         }
     }
 
@@ -391,7 +404,9 @@ impl Processes {
         let mut image = Image::new(Timestamp::ZERO, 0, Origin::Sample, sampled.comm().to_vec());
         if pid.0 == 0 {
             image.comm = b"swapper".to_vec();
-        } else if let Ok(stat) = procfs::read_stat(pid) {
+        } else if let Ok(stat) = procfs::read_stat(pid)
+            && stat.start_ticks == sampled.key.start_time.0 / self.tick_ns
+        {
             image.comm = stat.comm;
         }
         let process = Process {
@@ -401,7 +416,6 @@ impl Processes {
             origin: Origin::Sample,
             threads: u32::MAX,
             ended: None,
-            touched: self.batch,
             images: vec![image],
             stale: !sampled.kernel,
             sampled: false,
@@ -430,37 +444,33 @@ impl Processes {
             .for_each(|p| p.written = None);
     }
 
-    /// All samples of the batch are resolved. Forgets what no later sample can need: a sample can come one
-    /// batch after an event that is later than it, so what happened two batches ago is settled.
-    pub fn end_batch(&mut self) {
+    /// All samples up to `horizon` are resolved. Forgets what no later sample can need: a sample can come one batch
+    /// after an event that is later than it, so what happened two batches ago is settled.
+    pub fn end_batch(&mut self, horizon: Timestamp) {
         self.batch += 1;
-        let settled = |touched: u64, now: u64| touched + 2 <= now;
         while let Some((batch, pid)) = self.touched.front().copied() {
-            if !settled(batch, self.batch) {
+            if batch + 2 > self.batch {
                 break;
             }
             self.touched.pop_front();
             let Some(list) = self.by_pid.get_mut(&pid) else {
                 continue;
             };
-            list.retain(|p| p.ended.is_none() || !settled(p.touched, self.batch));
-            for process in list.iter_mut().filter(|p| settled(p.touched, self.batch)) {
-                let old = process.images.len().saturating_sub(1);
-                process.images.drain(..old);
-                if let Some(image) = process.images.last_mut() {
-                    image.space.settle();
-                    if let Some((_, comm)) = image.renamed.pop() {
-                        image.comm = comm;
-                        image.renamed.clear();
-                    }
-                }
-            }
+            let settled = self.settled;
+            list.retain(|p| p.ended.is_none_or(|t| t > settled && t != Timestamp::MAX));
+            list.iter_mut().for_each(|p| p.settle(settled));
             if list.is_empty() {
                 self.by_pid.remove(&pid);
+            } else if list.iter().any(|p| p.ended.is_some()) {
+                self.touched.push_back((self.batch, pid));
             }
         }
-        if self.batch >= self.next_sweep {
-            self.next_sweep = self.batch + SWEEP;
+        if !std::mem::take(&mut self.lost) {
+            self.settled = self.good_until;
+            self.good_until = horizon;
+        }
+        if Instant::now() >= self.next_sweep {
+            self.next_sweep = Instant::now() + SWEEP;
             self.sweep();
         }
     }

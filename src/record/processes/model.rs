@@ -98,8 +98,6 @@ pub(super) struct Process {
     pub origin: Origin,
     pub threads: u32,
     pub ended: Option<Timestamp>,
-    /// The last batch with anything about it.
-    pub touched: u64,
     /// Never empty; the last is the current one.
     pub images: Vec<Image>,
     /// Side-band records were lost since its mappings were known to be right.
@@ -115,6 +113,19 @@ pub(super) struct Process {
 impl Process {
     pub fn current(&mut self) -> Option<&mut Image> {
         self.images.last_mut()
+    }
+
+    /// Forgets what was before `time`, of which no sample can come any more.
+    pub fn settle(&mut self, time: Timestamp) {
+        let over = self.images.iter().rposition(|i| i.since <= time);
+        self.images.drain(..over.unwrap_or(0));
+        for image in &mut self.images {
+            image.space.settle(time);
+            let split = image.renamed.partition_point(|(t, _)| *t <= time);
+            if let Some((_, comm)) = image.renamed.drain(..split).next_back() {
+                image.comm = comm;
+            }
+        }
     }
 
     /// Told of an exec and of nothing it has mapped yet. The kernel takes perf events from a task that starts a set-uid

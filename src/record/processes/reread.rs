@@ -4,10 +4,11 @@ use std::io;
 use std::rc::Rc;
 
 use super::model::{FirstSample, Image, Sampled, image_at};
-use super::write::{write_image_head, write_space};
+use super::write::{place_in, write_image};
 use super::{Processes, Writer};
 use crate::capture::writer::TablesFull;
-use crate::event::{LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::event::{MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::format::process::ProcessRecord;
 use crate::record::address_space::{AddressSpace, Mapping};
 use crate::record::maps::read_executable;
 use crate::record::procfs;
@@ -19,13 +20,23 @@ const USER_TOP: u64 = 1 << 56;
 
 impl Processes {
     pub(super) fn read_space(&mut self, process: Pid) -> io::Result<AddressSpace> {
-        let raw = read_executable(process)?;
-        let mappings: Vec<Mapping> = raw.iter().map(|raw| self.mapping(process, raw)).collect();
-        let main = main_files(process, &mappings);
+        let (mappings, main) = self.read_mappings(process)?;
         Ok(AddressSpace::read(mappings, main))
     }
 
+    fn read_mappings(&mut self, process: Pid) -> io::Result<Read> {
+        let raw = read_executable(process)?;
+        let mappings: Vec<Mapping> = raw
+            .iter()
+            .map(|raw| self.mapping(process, raw, None))
+            .collect();
+        let main = main_files(process, &mappings);
+        Ok((mappings, main))
+    }
+
     /// Reads mappings again where what is known cannot be trusted: records were lost, or an exec was missed.
+    ///
+    /// What is read holds from now on. For the time between, in which it may have changed unseen, nothing is known.
     pub(super) fn refresh(
         &mut self,
         at: usize,
@@ -38,6 +49,7 @@ impl Processes {
             now,
         } = sample;
         let pid = sampled.key.tgid;
+        let doubtful_since = self.good_until;
         let Some(process) = self.get(pid, at) else {
             return Ok(());
         };
@@ -52,8 +64,7 @@ impl Processes {
             return Ok(());
         }
         process.stale = false;
-        let ended = process.ended.is_some();
-        let read = if ended {
+        let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
             self.read_if_same(sampled.key)
@@ -61,50 +72,61 @@ impl Processes {
         let Some(process) = self.get(pid, at) else {
             return Ok(());
         };
-        // Records of a process are in time order, and what was told up to now is written already.
-        let since = if process.written.is_some() {
-            *now
-        } else {
-            *first
-        };
-        if missed_exec {
-            let number = process.images.last().map_or(0, |i| i.number + 1);
-            let mut image = Image::new(since, number, Origin::Sample, sampled.comm().to_vec());
-            image.exec_id = Some(sampled.exec_id);
-            process.images.push(image);
-        }
         let written = process.written;
         let Some(image) = process.images.last_mut() else {
             return Ok(());
         };
-        match read {
-            Ok(space) => image.space = space,
-            Err(reason) => {
-                writer.loss(LossClass::MapsUnreadable, None, 1);
-                image.unreadable = Some(reason);
+        if !missed_exec && written.is_none() && image.space.is_empty() {
+            // The first that is known of it.
+            match read {
+                Ok((mappings, main)) => image.space = AddressSpace::read(mappings, main),
+                Err(reason) => image.unreadable = Some(reason),
             }
+            return Ok(());
+        }
+        if let Ok((mappings, _)) = &read
+            && !missed_exec
+            && image.space.has_all(mappings)
+        {
+            return Ok(());
+        }
+        let comm = if missed_exec {
+            sampled.comm().to_vec()
+        } else {
+            image.current_comm().to_vec()
+        };
+        let since = if missed_exec { *first } else { doubtful_since };
+        let since = since.max(image.since);
+        let mut next = Image::new(since, image.number + 1, Origin::Sample, comm);
+        next.exec_id = missed_exec.then_some(sampled.exec_id);
+        next.unreadable = Some(match &read {
+            Ok(_) => "process events were lost".into(),
+            Err(reason) => reason.clone(),
+        });
+        if let Ok((mappings, main)) = read {
+            next.space = AddressSpace::read_late(*now, mappings, main);
         }
         if let Some((id, _)) = written {
-            if missed_exec {
-                write_image_head(id, image, writer)?;
-            }
-            write_space(id, image, since, since, writer)?;
+            write_image(id, &next, since, writer)?;
         }
+        process.images.push(next);
         Ok(())
     }
 
     /// Mappings of the process `key` from `/proc`, if that number still is that process.
-    fn read_if_same(&mut self, key: ProcessKey) -> Result<AddressSpace, String> {
+    fn read_if_same(&mut self, key: ProcessKey) -> Result<Read, String> {
         let same = |tick_ns: u64| {
             procfs::read_stat(key.tgid).is_ok_and(|s| s.start_ticks == key.start_time.0 / tick_ns)
         };
         if !same(self.tick_ns) {
             return Err("process ended".into());
         }
-        let space = self.read_space(key.tgid).map_err(|err| err.to_string())?;
+        let read = self
+            .read_mappings(key.tgid)
+            .map_err(|err| err.to_string())?;
         // Still the same after reading, or the mappings are somebody else's.
         if same(self.tick_ns) {
-            Ok(space)
+            Ok(read)
         } else {
             Err("process ended".into())
         }
@@ -146,23 +168,36 @@ impl Processes {
             return Ok(());
         };
         process.looked_again = Some(now);
-        let Ok(space) = self.read_if_same(sampled.key) else {
+        let Ok((mappings, _)) = self.read_if_same(sampled.key) else {
             return Ok(());
         };
         let Some(process) = self.get(pid, at) else {
             return Ok(());
         };
         let written = process.written;
-        if let Some(image) = process.images.last_mut() {
-            image.space = space;
-            image.unreadable = None;
-            if let Some((id, _)) = written {
-                write_space(id, image, now, now, writer)?;
+        let Some(image) = process.images.last_mut() else {
+            return Ok(());
+        };
+        for mapping in mappings {
+            if image.space.has_all(std::slice::from_ref(&mapping)) {
+                continue;
             }
+            if let Some((id, _)) = written {
+                let placed = place_in(writer, &mapping)?;
+                writer.process(ProcessRecord::Map {
+                    process: id,
+                    time: now,
+                    placed,
+                })?;
+            }
+            image.space.add(now, mapping);
         }
         Ok(())
     }
 }
+
+/// Mappings, ascending, and the main executable first of all (see [`AddressSpace`]).
+type Read = (Vec<Mapping>, Vec<Rc<MappedFile>>);
 
 /// The executable of a process that already runs and, when that is a dynamic loader started by hand, the program
 /// it loaded, which only its arguments tell. Arguments are looked at and not kept.

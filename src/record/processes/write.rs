@@ -3,7 +3,7 @@
 use super::Writer;
 use super::model::{FirstSample, Image, Process};
 use crate::capture::writer::TablesFull;
-use crate::event::Timestamp;
+use crate::event::{LossClass, Timestamp};
 use crate::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, StringId};
 use crate::record::address_space::Mapping;
 
@@ -40,22 +40,7 @@ pub(super) fn write(
         .rposition(|i| i.since <= sample.first)
         .unwrap_or(0);
     for image in process.images.iter().skip(from) {
-        write_image_head(id, image, writer)?;
-        write_space(
-            id,
-            image,
-            image.since,
-            sample.first.max(image.since),
-            writer,
-        )?;
-        if let Some(reason) = &image.unreadable {
-            let reason = writer.string(reason.as_bytes())?;
-            writer.process(ProcessRecord::Unreadable {
-                process: id,
-                time: image.since,
-                reason,
-            })?;
-        }
+        write_image(id, image, sample.first, writer)?;
     }
     if let Some(time) = process.ended.filter(|t| *t != Timestamp::MAX) {
         writer.process(ProcessRecord::Exit { process: id, time })?;
@@ -63,30 +48,41 @@ pub(super) fn write(
     Ok(id)
 }
 
-pub(super) fn write_image_head(
+/// Writes an image with its mappings and names. No sample before `first` needs them.
+pub(super) fn write_image(
     id: ProcessId,
     image: &Image,
-    writer: &mut Writer,
-) -> Result<(), TablesFull> {
-    let comm = writer.string(&image.comm)?;
-    writer.process(ProcessRecord::Image {
-        process: id,
-        time: image.since,
-        exec_number: image.number,
-        comm,
-        origin: image.origin,
-    })
-}
-
-/// Writes mappings and names of an image: what was there at `first`, before which no sample needs them, as one
-/// list from `since` on; what came later, one by one.
-pub(super) fn write_space(
-    id: ProcessId,
-    image: &Image,
-    since: Timestamp,
     first: Timestamp,
     writer: &mut Writer,
 ) -> Result<(), TablesFull> {
+    let (time, comm) = (image.since, writer.string(&image.comm)?);
+    writer.process(ProcessRecord::Image {
+        process: id,
+        time,
+        exec_number: image.number,
+        comm,
+        origin: image.origin,
+    })?;
+    if let Some(reason) = &image.unreadable {
+        writer.loss(LossClass::MapsUnreadable, None, 1);
+        let reason = writer.string(reason.as_bytes())?;
+        writer.process(ProcessRecord::Unreadable {
+            process: id,
+            time,
+            reason,
+        })?;
+    }
+    write_space(id, image, first.max(time), writer)
+}
+
+/// Writes mappings and names of an image: what was there at `first`, as one list; what came later, one by one.
+fn write_space(
+    id: ProcessId,
+    image: &Image,
+    first: Timestamp,
+    writer: &mut Writer,
+) -> Result<(), TablesFull> {
+    let since = image.since;
     let (now, later) = image.space.until(first);
     let mut records = Vec::new();
     if !now.is_empty() {

@@ -26,6 +26,7 @@ use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::{host, kallsyms, preflight, procfs, sampler, target};
 use crate::capture::writer::CaptureWriter;
+use crate::event::Timestamp;
 use crate::format::header::{EventInfo, Header};
 
 /// Frames are written at least this often: what `kill -9` can cost.
@@ -43,7 +44,6 @@ pub fn run(options: &Options) -> Result<u8> {
             eprintln!("{text}");
         }
     };
-    let rate = clamp(options.rate, &say);
     let found = target::find(&options.target)?;
     let held = match &options.target {
         Target::Command(words) => Some(Held::fork(words)?),
@@ -51,7 +51,8 @@ pub fn run(options: &Options) -> Result<u8> {
     };
     // After the fork: a command's limits are its own.
     raise_file_limit();
-    let event = sampler::choose_event(options.event, rate)?;
+    let event = sampler::choose_event(options.event)?;
+    let rate = clamp(options.rate, event, &say);
     if options.event.is_none() && event == Event::CpuClock {
         say("no hardware cycle counter here: sampling cpu-clock".into());
     }
@@ -89,8 +90,8 @@ enum Failed {
     UnderWay(anyhow::Error),
 }
 
-/// Lowers a frequency the kernel would refuse.
-fn clamp(rate: Rate, say: &dyn Fn(String)) -> Rate {
+/// Lowers a frequency the kernel would refuse, and a period it would not keep.
+fn clamp(rate: Rate, event: Event, say: &dyn Fn(String)) -> Rate {
     match (rate, sampler::max_frequency()) {
         (Rate::Frequency(asked), Some(most)) if asked > most => {
             say(format!(
@@ -98,9 +99,18 @@ fn clamp(rate: Rate, say: &dyn Fn(String)) -> Rate {
             ));
             Rate::Frequency(most)
         }
+        (Rate::Period(asked), _) if event == Event::CpuClock && asked < SHORTEST_NS => {
+            say(format!(
+                "{asked} ns is below what the kernel's clock does: sampling every {SHORTEST_NS} ns"
+            ));
+            Rate::Period(SHORTEST_NS)
+        }
         _ => rate,
     }
 }
+
+/// The kernel makes no shorter periods of cpu-clock, without a word (`perf_swevent_init_hrtimer`).
+const SHORTEST_NS: u64 = 10_000;
 
 /// One descriptor for each thread or CPU can be many.
 fn raise_file_limit() {
@@ -109,6 +119,18 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     // Without it large targets fail later, with the reason.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// A CPU puts what happens into its ring this much later at most (ns): then what all of them tell is in order.
+const SETTLE: u64 = 2_000_000;
+
+/// How much of what has come a batch takes.
+#[derive(Debug, Clone, Copy)]
+enum Reach {
+    /// What no CPU can add anything earlier to.
+    Settled,
+    /// All.
+    All,
 }
 
 /// What ended a recording.
@@ -284,8 +306,9 @@ impl Session<'_> {
         loop {
             let until = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let timeout = until.map_or(interval, |u| u.min(interval));
-            let command_ended = self.wait(timeout)?;
-            self.batch()?;
+            let until_flush = self.next_flush.saturating_duration_since(Instant::now());
+            let command_ended = self.wait(timeout.min(until_flush))?;
+            self.batch(Reach::Settled)?;
             let now = Instant::now();
             if now >= self.next_flush {
                 self.flush(now)?;
@@ -335,11 +358,21 @@ impl Session<'_> {
     }
 
     /// Takes out what there is: samples first, then what the side-band told.
-    fn batch(&mut self) -> Result<()> {
+    fn batch(&mut self, reach: Reach) -> Result<()> {
         self.rings.consume().context("cannot read the rings")?;
+        let settled = Timestamp(host::now().0.saturating_sub(SETTLE));
         self.setup.side_band.drain(&mut self.events);
+        let now = host::now();
+        let horizon = match reach {
+            Reach::Settled => settled,
+            Reach::All => now,
+        };
         let mut drain = self.drain.borrow_mut();
-        drain.finish_batch(&mut self.setup.processes, &mut self.events, host::now())
+        let processes = &mut self.setup.processes;
+        drain.finish_batch(processes, &mut self.events, horizon, now)?;
+        // All that was told before the snapshot has come.
+        processes.snapshot_done();
+        Ok(())
     }
 
     fn flush(&mut self, now: Instant) -> Result<()> {
@@ -351,10 +384,9 @@ impl Session<'_> {
             })?;
         if now >= self.next_segment {
             self.next_segment = now + SEGMENT;
-            drain.start_segment(&mut self.setup.processes)?;
-        } else {
-            drain.flush()?;
+            drain.segment_is_due = true;
         }
+        drain.flush()?;
         self.next_flush = now + FLUSH;
         self.names.write(&mut drain, &self.setup.processes, false)
     }
@@ -362,10 +394,9 @@ impl Session<'_> {
     /// Ends sampling and takes out the rest.
     fn stop(&mut self, ended: Ended) -> Result<Ended> {
         self.setup.sampling.disable();
-        self.setup.processes.snapshot_done();
         // What was still under way on another CPU comes with the second.
-        self.batch()?;
-        self.batch()?;
+        self.batch(Reach::Settled)?;
+        self.batch(Reach::All)?;
         self.flush(Instant::now())?;
         let mut drain = self.drain.borrow_mut();
         self.names.write(&mut drain, &self.setup.processes, true)?;

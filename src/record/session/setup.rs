@@ -65,7 +65,8 @@ impl Setup {
         let side_band = SideBand::open(&online)?;
         let scope = match found {
             Found::Filtered(_) => Scope::All,
-            _ => Scope::Known,
+            _ if options.inherit => Scope::Known,
+            _ => Scope::Given,
         };
         let mut processes = Processes::new(scope, host::clock_ticks());
         let threads = match found {
