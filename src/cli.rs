@@ -88,12 +88,12 @@ Examples:
   profiler report --symfs /mnt/box --top 50 run.bprof
   ssh box cat run.bprof | profiler report -
 
-A name is given only by the file that was mapped: a file is believed when its build ID is the recorded
-one or, where none was recorded, when size and modification time are. What cannot be named is shown as
-[file+offset], and why is counted. Nothing of the machine that reports is used for names of another's
+A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
+one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
+[file+offset], and why is counted. Nothing of the machine that reports is used for names of another's \
 kernel. Each report opens with how complete it is (with --folded, on standard error).
 
-Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture
+Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture \
 is damaged and the report partial, or it failed, 2 wrong usage.";
 
 #[cfg(test)]

@@ -340,8 +340,8 @@ pub struct Naming {
     pub unnamed: BTreeMap<Reason, u64>,
     /// Files that could not name their frames, most frames first.
     pub files: Vec<FileProblem>,
-    /// Samples whose user stack was ended where the frame-pointer walk had left the program's code: what it took
-    /// for return addresses lies in no executable mapping.
+    /// Samples whose user stack has no caller at all, or was ended where the frame-pointer walk had left the program's
+    /// code: what it took for return addresses lies in no executable mapping.
     pub ended_early: u64,
     /// Samples inside `execve` whose user stack is left out: it is that of the program before.
     pub before_exec: u64,

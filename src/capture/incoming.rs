@@ -50,3 +50,12 @@ pub struct PlacedSample {
     /// Index into [`Header::events`](crate::format::header::Header::events).
     pub event: u8,
 }
+
+/// Addresses of stacks, each once for each segment it was written in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Addresses {
+    /// Of user stacks.
+    pub user: Vec<u64>,
+    /// Of kernel stacks.
+    pub kernel: Vec<u64>,
+}

@@ -34,6 +34,10 @@ pub enum CaptureError {
     #[error("cannot read the capture: {0}")]
     Header(FormatError),
     /// Nothing but a part of the header is there.
+    /// There is nothing in the file.
+    #[error("the file is empty")]
+    Empty,
+    /// It ends inside its header.
     #[error(
         "the capture ends inside its header, after {bytes} bytes; recording never really began"
     )]

@@ -52,6 +52,9 @@ pub fn header(source: &Source) -> Result<(Header, u64), CaptureError> {
     let whole = skippable::prefix(&bytes)
         .ok()
         .filter(|(magic, _)| *magic == skippable::MAGIC);
+    if source.len() == 0 {
+        return Err(CaptureError::Empty);
+    }
     let not_ours = || CaptureError::Header(FormatError::new("file", 0, Problem::NotACapture));
     let (_, size) = whole.ok_or_else(not_ours)?;
     if u64::from(size) > header::MAX_CONTENT {

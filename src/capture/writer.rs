@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-pub use super::incoming::{PlacedSample, SampleInput, Stacks};
+pub use super::incoming::{Addresses, PlacedSample, SampleInput, Stacks};
 use super::intern::{Interner, StackInterner};
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
@@ -65,7 +65,7 @@ pub struct CaptureWriter<W> {
     sequence: u32,
     bytes: u64,
     samples: u64,
-    recent_kernel: Vec<u64>,
+    collected: Option<Addresses>,
     failed: bool,
 }
 
@@ -117,7 +117,7 @@ impl<W: Write> CaptureWriter<W> {
             sequence: 0,
             bytes: 0,
             samples: 0,
-            recent_kernel: Vec::new(),
+            collected: None,
             failed: false,
         };
         header.encode(&mut writer.block)?;
@@ -280,9 +280,12 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Kernel addresses written since the last call: what kernel symbols are wanted for.
-    pub fn take_kernel_addresses(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.recent_kernel)
+    /// Addresses written since the last call, of which those of the kernel and the vdso want their aid. The first call
+    /// makes the writer keep them.
+    pub fn take_addresses(&mut self) -> Addresses {
+        self.collected
+            .replace(Addresses::default())
+            .unwrap_or_default()
     }
 
     /// Counts a loss.
@@ -355,6 +358,7 @@ impl<W: Write> CaptureWriter<W> {
             user,
             kernel,
             losses,
+            collected,
             ..
         } = self;
         let is_lost = |(class, _): &(LossClass, Option<u32>)| class.is_lost_sample();
@@ -376,8 +380,12 @@ impl<W: Write> CaptureWriter<W> {
         if !pending.samples.is_empty() {
             user.write_addresses(&mut pending.user_addresses);
             kernel.write_addresses(&mut pending.kernel_addresses);
-            self.recent_kernel
-                .extend_from_slice(&pending.kernel_addresses);
+            if let Some(collected) = collected {
+                collected.user.extend_from_slice(&pending.user_addresses);
+                collected
+                    .kernel
+                    .extend_from_slice(&pending.kernel_addresses);
+            }
         }
         const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
         for sample in &mut pending.samples {

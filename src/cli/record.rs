@@ -20,13 +20,12 @@ pub struct RecordArgs {
     pub output: PathBuf,
 
     /// Samples a second, for each CPU or thread that runs
-    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99,
-          value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = frequency)]
     pub frequency: u64,
 
     /// One sample each N events instead (cycles, or nanoseconds of cpu-clock)
     #[arg(short = 'c', long, value_name = "N", conflicts_with = "frequency",
-          value_parser = clap::value_parser!(u64).range(1000..=LONGEST_PERIOD))]
+          value_parser = period)]
     pub period: Option<u64>,
 
     /// What to sample by; without it cycles where the machine has a PMU, else cpu-clock
@@ -38,7 +37,7 @@ pub struct RecordArgs {
     pub sw_event: bool,
 
     /// For how long: seconds, or with a unit (500ms, 2.5s, 1m, 1h)
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    #[arg(short, long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     #[command(flatten)]
@@ -67,11 +66,11 @@ pub struct RecordArgs {
 #[group(multiple = false)]
 pub struct TargetArgs {
     /// These processes: all their threads, and what they start
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid, allow_negative_numbers = true)]
     pub pid: Vec<Pid>,
 
     /// These threads only
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = pid)]
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = pid, allow_negative_numbers = true)]
     pub tid: Vec<Pid>,
 
     /// A process group
@@ -95,6 +94,8 @@ pub struct TargetArgs {
     pub command: Vec<OsString>,
 }
 
+/// A sample each so many cycles already takes all of a CPU.
+const SHORTEST_PERIOD: u64 = 1000;
 /// The kernel takes no longer one.
 const LONGEST_PERIOD: u64 = i64::MAX as u64;
 
@@ -161,6 +162,17 @@ fn output(path: PathBuf) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+fn frequency(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|hz| *hz > 0);
+    number.ok_or_else(|| "must be a number of samples a second, from 1".into())
+}
+
+fn period(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok();
+    let fits = number.filter(|n| (SHORTEST_PERIOD..=LONGEST_PERIOD).contains(n));
+    fits.ok_or_else(|| format!("must be a number of events, from {SHORTEST_PERIOD}"))
+}
+
 fn pid(text: &str) -> Result<Pid, String> {
     match text.trim().parse::<u32>() {
         Ok(number) if number > 0 && number <= i32::MAX as u32 => Ok(Pid(number)),
@@ -202,7 +214,7 @@ fn ring_size(text: &str) -> Result<u32, String> {
     let number: u64 = number
         .trim()
         .parse()
-        .map_err(|_| "must be a size such as 512K or 4M")?;
+        .map_err(|_| "must be a size from 64K to 64M, such as 512K")?;
     let bytes = number.saturating_mul(scale);
     if !((64 << 10)..=(64 << 20)).contains(&bytes) {
         return Err("must be from 64K to 64M".into());
@@ -218,11 +230,12 @@ Examples:
   profiler record --cgroup /system.slice/nginx.service -F 199 -d 60
   profiler record -o /var/tmp/x.bprof -t 1234,1240
 
--p covers all threads of the process, present and future, and the processes it starts from now on (not those
-with --no-inherit). With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d.
+-p covers all threads of the process, present and future, and the processes it starts from now on (not those \
+with --no-inherit). With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command \
+that is still running after -d goes on, and is waited for. \
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
-Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage.
+Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage. \
 126 and 127: the command could not be run.";
 
 #[cfg(test)]

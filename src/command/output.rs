@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, StdoutLock, Write, stdout};
+use std::io::{self, BufWriter, Read, StdoutLock, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+
+use crate::format::header;
 
 /// Bytes collected before they are written.
 const BUFFER: usize = 1 << 16;
@@ -54,6 +56,13 @@ impl Output {
     }
 }
 
+/// Whether a file holds a capture, which a report must not replace.
+fn is_capture(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    read.is_ok() && header::is_capture(&start)
+}
+
 fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
     let shown = path.display();
     let existing = match fs::metadata(path) {
@@ -73,6 +82,9 @@ fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
         Some(meta) => {
             if fs::metadata(input).is_ok_and(|m| same_file(&m, meta)) {
                 bail!("cannot write to {shown}: it is the capture itself; give another name to -o");
+            }
+            if is_capture(path) {
+                bail!("cannot write to {shown}: it is a capture and left alone; give another name");
             }
             // Replacing needs only the directory's permission, but a read-only file is not ours to replace.
             OpenOptions::new()

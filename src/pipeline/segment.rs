@@ -330,7 +330,7 @@ pub(super) struct PlaceStacks {
 /// Stands for a place in [`PlaceStacks`] where callers were cut off.
 pub(super) const CUT: PlaceId = PlaceId::MAX;
 
-/// Stands for a place where a frame-pointer walk left the program's code. Code built without frame pointers uses
+/// Stands for a place where a frame-pointer walk left the program's code, or found no caller. Code built without frame pointers uses
 /// the register for other things, and the walk then takes whatever it points to for return addresses: from the
 /// first of them that is no code, nothing towards the root is known. Such frames are not shown, but counted.
 pub(super) const STRAY: PlaceId = PlaceId::MAX - 1;
@@ -409,6 +409,10 @@ impl Lookup {
                     self.user
                         .insert(((key.view, key.foreign, number), user_cut), stack);
                 }
+                if stack == 0 {
+                    // No caller at all: only the first function of a thread has none.
+                    stack = stacks.push(0, STRAY);
+                }
                 let leaf = segment.user_place(tables, symbolizer, context, (address, false));
                 stacks.push(stack, leaf)
             }
@@ -478,10 +482,14 @@ impl FrameLists {
                 for frame in frames(&tables.user, key.user) {
                     let place = segment.user_place(tables, symbolizer, context, frame);
                     if frame.1 && symbolizer.is_unmapped(place) {
-                        list.push((0, STRAY));
                         break;
                     }
                     list.push((frame.0, place));
+                }
+                let depth = frames(&tables.user, key.user).count();
+                let cut = key.truncated & sample_flags::USER_TRUNCATED != 0;
+                if list.len() < depth || (depth == 1 && !cut) {
+                    list.push((0, STRAY));
                 }
                 list.into()
             });

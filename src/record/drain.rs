@@ -87,7 +87,9 @@ const LEAVES_KEPT: usize = 1 << 16;
 
 impl Drain {
     /// A drain into `writer`. `command` is the process launched, whose samples before its exec are not its own.
-    pub fn new(writer: Writer, depths: Depths, command: Option<Pid>) -> Drain {
+    pub fn new(mut writer: Writer, depths: Depths, command: Option<Pid>) -> Drain {
+        // From now on it keeps them.
+        writer.take_addresses();
         Drain {
             writer,
             depths,

@@ -29,6 +29,7 @@ pub struct KernelNames {
     written: HashSet<u64>,
     next: Instant,
     interval: Duration,
+    vdso_wanted: bool,
     vdso_written: bool,
 }
 
@@ -40,6 +41,7 @@ impl Default for KernelNames {
             written: HashSet::new(),
             next: Instant::now() + FIRST_SYMBOLS,
             interval: FIRST_SYMBOLS,
+            vdso_wanted: false,
             vdso_written: false,
         }
     }
@@ -48,13 +50,15 @@ impl Default for KernelNames {
 impl KernelNames {
     /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
     pub fn write(&mut self, drain: &mut Drain, processes: &Processes, at_end: bool) -> Result<()> {
-        self.wanted.extend(drain.writer.take_kernel_addresses());
+        let fresh = drain.writer.take_addresses();
+        self.wanted.extend(fresh.kernel);
+        self.vdso_wanted |= processes.any_in_vdso(&fresh.user);
         if !at_end && Instant::now() < self.next {
             return Ok(());
         }
         self.next = Instant::now() + self.interval;
         self.interval = (self.interval * 2).min(RARELY);
-        if processes.vdso_sampled && !self.vdso_written {
+        if self.vdso_wanted && !self.vdso_written {
             self.vdso_written = true;
             if let Some(image) = own_vdso() {
                 drain.writer.vdso(&Vdso { image })?;

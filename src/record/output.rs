@@ -52,14 +52,18 @@ pub fn check(path: &Path) -> Result<()> {
 
 /// Only a capture may be moved away for a new one.
 fn replaceable(path: &Path) -> Result<()> {
-    let meta = fs::symlink_metadata(path)?;
     let mut start = Vec::new();
-    let capture = meta.is_file()
-        && File::open(path)
+    if fs::symlink_metadata(path)?.is_file() {
+        File::open(path)
             .and_then(|f| f.take(64).read_to_end(&mut start))
-            .is_ok()
-        && is_capture(&start);
-    if !capture {
+            .with_context(|| {
+                format!(
+                    "{} exists and cannot be read: give another name with -o",
+                    path.display()
+                )
+            })?;
+    }
+    if !is_capture(&start) {
         bail!(
             "{} exists and is not a capture: it is left alone; give another name with -o",
             path.display()

@@ -30,7 +30,7 @@ pub fn check() -> Result<()> {
             fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
         bail!(
             "not permitted to record: missing {} (perf_event_paranoid is {}). Run as root (sudo profiler record ...), \
-             or give the program its capabilities once: sudo setcap cap_bpf,cap_perfmon+ep $(command -v profiler)",
+             or give the program its capabilities once: sudo setcap cap_bpf,cap_perfmon,cap_syslog+ep $(command -v profiler)",
             missing.join(" and "),
             paranoid.trim()
         );

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::{self, Options, TextTruncateDirection};
 
 use crate::profile::Profile;
 
@@ -28,6 +28,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     options.count_name = "samples".to_owned();
     options.deterministic = true;
+    // What a function is called stands at the beginning.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     // Lines are sorted already. Without any, inferno writes a graph that says there is nothing in it and
     // then reports that as an error.
     let empty = lines.is_empty();

@@ -3,7 +3,7 @@
 use jiff::Timestamp as Wall;
 
 use crate::event::{LossClass, Timestamp};
-use crate::profile::{About, Naming, Profile};
+use crate::profile::{About, Naming, Profile, Reason};
 
 use super::text::escaped;
 
@@ -45,7 +45,7 @@ pub fn opening(about: &About) -> Vec<String> {
     }
     lines.push(samples(about));
     lines.extend(losses(about));
-    lines.push(format!("truncated stacks: in {} samples", about.truncated));
+    lines.push(format!("truncated stacks: {}", in_samples(about.truncated)));
     lines.push(completeness(about));
     for damage in about.damage.iter().take(DAMAGES) {
         lines.push(format!("  {}", escaped(damage)));
@@ -101,14 +101,14 @@ pub fn naming(naming: &Naming) -> Vec<String> {
     let mut lines = vec![line];
     if naming.ended_early > 0 {
         lines.push(format!(
-            "stacks that ended early: in {} samples (built without frame pointers)",
-            naming.ended_early
+            "stacks that ended early: {} (usually of code built without frame pointers)",
+            in_samples(naming.ended_early)
         ));
     }
     if naming.before_exec > 0 {
         lines.push(format!(
-            "user stacks left out: in {} samples inside execve (of the program before)",
-            naming.before_exec
+            "user stacks left out: {} inside execve (of the program before)",
+            in_samples(naming.before_exec)
         ));
     }
     if !naming.unnamed.is_empty() {
@@ -142,11 +142,19 @@ pub fn warning(naming: &Naming) -> Option<String> {
     let percent = naming.user_percent()?;
     (percent < 50.0).then(|| {
         let advice = match naming.files.first() {
-            Some(file) => format!(
-                "; {} is needed most ({}): bring the files and use --symfs DIR",
-                escaped(&file.path),
-                file.reason.label()
-            ),
+            Some(file) => {
+                let path = escaped(&file.path);
+                match file.reason {
+                    Reason::NoSymbol => format!(
+                        "; most are missing in {path}, which has no symbols for them: install its debug symbols or \
+                         build it with symbols"
+                    ),
+                    reason => format!(
+                        "; {path} is needed most ({}): bring the recorded file and use --symfs DIR",
+                        reason.label()
+                    ),
+                }
+            }
             None => String::new(),
         };
         format!("warning: only {percent:.1} % of the user frames have names{advice}")
@@ -161,6 +169,11 @@ pub fn wall_time(about: &About, time: Timestamp) -> String {
         // Beyond the years jiff knows.
         Err(_) => format!("{nanoseconds} ns since 1970"),
     }
+}
+
+fn in_samples(count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("in {count} sample{plural}")
 }
 
 fn is_truncation(class: LossClass) -> bool {
@@ -221,7 +234,7 @@ fn completeness(about: &About) -> String {
 mod tests {
     use super::*;
     use crate::event::BuildId;
-    use crate::profile::{Event, FileProblem, Reason};
+    use crate::profile::{Event, FileProblem};
 
     fn about() -> About {
         About {
@@ -322,7 +335,7 @@ mod tests {
             naming(&naming_),
             [
                 "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
-                "stacks that ended early: in 3 samples (built without frame pointers)",
+                "stacks that ended early: in 3 samples (usually of code built without frame pointers)",
                 "user stacks left out: in 2 samples inside execve (of the program before)",
                 "frames without a name: file missing 50, no symbol 10",
                 "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",
@@ -331,7 +344,7 @@ mod tests {
         assert_eq!(
             warning(&naming_).unwrap(),
             "warning: only 40.0 % of the user frames have names; /usr/lib/libx.so is needed most \
-             (file missing): bring the files and use --symfs DIR"
+             (file missing): bring the recorded file and use --symfs DIR"
         );
         assert_eq!(
             warning(&Naming {

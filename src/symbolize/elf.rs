@@ -154,7 +154,9 @@ impl Judge<'_> {
         match sym.size {
             Some(size) if size > 0 => {
                 let inside = sym.offset < size;
-                inside.then(|| convert(sym))
+                let mut symbol = inside.then(|| convert(sym))?;
+                self.qualify(sym, &mut symbol.name);
+                Some(symbol)
             }
             _ => {
                 let address = sym.addr.checked_add(sym.offset as u64)?;
@@ -170,6 +172,21 @@ impl Judge<'_> {
                 // symbol table has as a function there counts.
                 symbol.name = demangle(&function?.name);
                 Some(symbol)
+            }
+        }
+    }
+
+    /// DWARF has some names of C++ and Rust without what they are in; then that of the symbol table says more.
+    fn qualify(&mut self, sym: &Sym<'_>, name: &mut String) {
+        let plain = !name.contains("::") && !name.contains('(');
+        let address = sym.addr.checked_add(sym.offset as u64);
+        let function = address
+            .filter(|_| plain && sym.code_info.is_some())
+            .and_then(|address| self.table()?.find(address));
+        if let Some(function) = function {
+            let full = demangle(&function.name);
+            if full.contains("::") && full.contains(name.as_str()) {
+                *name = full;
             }
         }
     }

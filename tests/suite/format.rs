@@ -501,7 +501,8 @@ fn what_is_no_capture_is_refused_with_a_reason() {
         Ok(_) => "readable".to_owned(),
         Err(err) => err.to_string(),
     };
-    for no_capture in [&b""[..], b"x", b"PERFILE2 and so on and so on", &[0; 4096]] {
+    assert_eq!(message(b""), "the file is empty");
+    for no_capture in [&b"x"[..], b"PERFILE2 and so on and so on", &[0; 4096]] {
         assert!(
             message(no_capture).contains("not a capture of profiler"),
             "{no_capture:?}"

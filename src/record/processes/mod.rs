@@ -7,7 +7,7 @@ mod model;
 mod reread;
 mod write;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub use self::model::{FirstSample, Sampled};
@@ -21,7 +21,7 @@ use super::output::Output;
 use super::procfs;
 use super::sideband::{SideEvent, SideKind};
 use crate::capture::writer::{CaptureWriter, TablesFull};
-use crate::event::{LossClass, Origin, Pid, ProcessKey, Timestamp};
+use crate::event::{LossClass, MappedKind, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::{ProcessId, ProcessRecord};
 
 /// What captures are written with here.
@@ -59,10 +59,12 @@ pub struct Processes {
     next_sweep: Instant,
     /// Distinct processes with samples so far.
     pub sampled: u64,
-    /// A sample was seen in the vdso.
-    pub vdso_sampled: bool,
+    /// Where processes of the capture have the vdso: start and end.
+    vdso: BTreeMap<u64, u64>,
 }
 
+/// Places of the vdso remembered at most: by then one has been sampled, or none will be.
+const VDSO_PLACES: usize = 1 << 16;
 /// Processes whose end was missed are looked for this often.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -83,7 +85,7 @@ impl Processes {
             lost: false,
             next_sweep: Instant::now() + SWEEP,
             sampled: 0,
-            vdso_sampled: false,
+            vdso: BTreeMap::new(),
         }
     }
 
@@ -129,6 +131,14 @@ impl Processes {
         self.read_at = HashMap::new();
     }
 
+    /// Whether any of `addresses` is in the vdso of some process.
+    pub fn any_in_vdso(&self, addresses: &[u64]) -> bool {
+        addresses.iter().any(|address| {
+            let below = self.vdso.range(..=address).next_back();
+            below.is_some_and(|(_, end)| address < end)
+        })
+    }
+
     /// Whether a followed process still runs.
     pub fn any_alive(&self) -> bool {
         self.by_pid.values().flatten().any(|p| p.ended.is_none())
@@ -142,13 +152,17 @@ impl Processes {
 
     /// `made` is when the mapping was made, if that was told; else it is there now.
     fn mapping(&mut self, process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Mapping {
-        Mapping {
+        let mapping = Mapping {
             start: raw.start,
             end: raw.end,
             file_offset: raw.file_offset,
             prot: raw.prot,
             file: self.files.identify(process, raw, made),
+        };
+        if mapping.file.kind == MappedKind::Vdso && self.vdso.len() < VDSO_PLACES {
+            self.vdso.insert(mapping.start, mapping.end);
         }
+        mapping
     }
 
     /// Takes in what the kernel told, in time order; what concerns processes of the open segment is written.

@@ -7,7 +7,7 @@ use super::model::{FirstSample, Image, Sampled, image_at};
 use super::write::{place_in, write_image};
 use super::{Processes, Writer};
 use crate::capture::writer::TablesFull;
-use crate::event::{MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::event::{MappedFile, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::ProcessRecord;
 use crate::record::address_space::{AddressSpace, Mapping};
 use crate::record::maps::read_executable;
@@ -158,9 +158,6 @@ impl Processes {
             .images
             .last()
             .map(|image| image.space.covering(address));
-        if covering == Some(Some(MappedKind::Vdso)) {
-            self.vdso_sampled = true;
-        }
         if covering != Some(None) || recently || ended || sampled.in_exec {
             return Ok(());
         }

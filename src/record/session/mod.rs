@@ -36,8 +36,8 @@ const SEGMENT: Duration = Duration::from_secs(60);
 
 /// Records as `options` say. Returns the exit status for the process: that of a launched command, else 0.
 pub fn run(options: &Options) -> Result<u8> {
-    output::check(&options.output)?;
     preflight::check()?;
+    output::check(&options.output)?;
     let signals = Signals::new()?;
     let say = |text: String| {
         if !options.quiet {
@@ -51,6 +51,7 @@ pub fn run(options: &Options) -> Result<u8> {
     };
     // After the fork: a command's limits are its own.
     raise_file_limit();
+    ignore_file_size_signal()?;
     let event = sampler::choose_event(options.event)?;
     let rate = clamp(options.rate, event, &say);
     if options.event.is_none() && event == Event::CpuClock {
@@ -59,7 +60,7 @@ pub fn run(options: &Options) -> Result<u8> {
     let command = held.as_ref().map(|h| h.pid);
     let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
     if kallsyms::hidden() {
-        let text = "kernel addresses are hidden (kernel.kptr_restrict, or no CAP_SYSLOG): kernel frames will have \
+        let text = "kernel addresses are hidden (no CAP_SYSLOG, or kernel.kptr_restrict is 2): kernel frames will have \
                     no names, and interrupt work on idle CPUs cannot be told from idle";
         say(format!("note: {text}"));
         setup.degraded.push(text.into());
@@ -133,6 +134,14 @@ enum Reach {
     All,
 }
 
+/// A file that may not grow is an error to be told, as a full disk is, and not a signal to die of.
+fn ignore_file_size_signal() -> Result<()> {
+    // SAFETY: ignoring a signal runs no code of ours.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    anyhow::ensure!(before != libc::SIG_ERR, "cannot ignore SIGXFSZ");
+    Ok(())
+}
+
 /// What ended a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
@@ -187,7 +196,8 @@ fn record(
         names: KernelNames::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
-        live: Live::new(options.quiet),
+        // A command that writes to the same terminal would be written over.
+        live: Live::new(options.quiet || matches!(options.target, Target::Command(_))),
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,

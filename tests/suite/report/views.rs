@@ -8,12 +8,13 @@ const VERDICT: &str = "\
 # event: cpu-clock at 99 Hz; target: system-wide
 # time: 2023-11-14T22:13:21.000000000Z to 2023-11-14T22:13:22.010000000Z, 1.010 s
 # samples: 6; lost: 0
-# truncated stacks: in 1 samples
+# truncated stacks: in 1 sample
 # capture: complete, ended by the time asked for
 ";
 
 const NAMES: &str = "\
 # frames named: user 90.9 % (10 of 11), kernel 75.0 % (3 of 4)
+# stacks that ended early: in 1 sample (usually of code built without frame pointers)
 # frames without a name: not mapped 1, no kernel symbol 1
 ";
 
