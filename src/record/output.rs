@@ -99,8 +99,25 @@ impl Output {
         })
     }
 
+    /// How to take it back, should nothing be recorded.
+    pub fn undo(&self) -> Undo {
+        Undo {
+            path: self.path.clone(),
+            old: self.old.clone(),
+        }
+    }
+}
+
+/// What [`Output::create`] did.
+#[derive(Debug)]
+pub struct Undo {
+    path: PathBuf,
+    old: Option<PathBuf>,
+}
+
+impl Undo {
     /// Nothing was recorded: takes the file away and puts an older capture back.
-    pub fn discard(self) {
+    pub fn run(self) {
         // What cannot be undone is no worse than an empty capture; the reason for it is told already.
         let _ = fs::remove_file(&self.path);
         if let Some(old) = &self.old {

@@ -22,7 +22,14 @@ impl Signals {
         let (pipe, write) = UnixStream::pair().context("cannot make a pipe")?;
         pipe.set_nonblocking(true).context("cannot make a pipe")?;
         let last = Arc::new(AtomicUsize::new(0));
+        // A file that may not grow any more (RLIMIT_FSIZE) is an error of the write, not the end of us.
+        signal_hook::flag::register(libc::SIGXFSZ, Arc::default())
+            .context("cannot watch for signals")?;
         for signal in Signals::ENDING {
+            // As `nohup` wants it, for us and the command.
+            if signal == libc::SIGHUP && is_ignored(signal) {
+                continue;
+            }
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize)
                 .and_then(|_| signal_hook::low_level::pipe::register(signal, write.try_clone()?))
                 .context("cannot watch for signals")?;
@@ -38,5 +45,14 @@ impl Signals {
             0 => None,
             signal => Some(signal as i32),
         }
+    }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: all zeroes is a value of this type, and the call only fills it in.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }

@@ -85,7 +85,12 @@ fn why_nothing(options: &Options, ended: &Ended) -> &'static str {
 }
 
 /// The recording is over and its command is not: passes on the signal that ended the recording, and further ones.
-fn outlive(command: &mut Running, ended: Ended, signals: &Signals, quiet: bool) -> Result<i32> {
+pub(super) fn outlive(
+    command: &mut Running,
+    ended: Ended,
+    signals: &Signals,
+    quiet: bool,
+) -> Result<i32> {
     let mut signal = match ended {
         Ended::Signal(signal) => Some(signal),
         _ => None,

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::finish::close;
+use self::finish::{close, outlive};
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::{Counters, Program};
 use super::drain::Drain;
@@ -20,6 +20,7 @@ use super::kernel_names::KernelNames;
 use super::launch::{Held, NotStarted, Running};
 use super::options::{Event, Options, Rate, Target};
 use super::output::{self, Output};
+use super::processes::Writer;
 use super::progress::Live;
 use super::sideband::SideEvent;
 use super::signals::Signals;
@@ -64,6 +65,7 @@ pub fn run(options: &Options) -> Result<u8> {
     setup.degraded.extend(degraded);
 
     let output = Output::create(&options.output)?;
+    let undo = output.undo();
     let recorded = match held {
         None => setup.enable().map(|()| None),
         // It execs only now; what it does before is told apart by time.
@@ -72,7 +74,7 @@ pub fn run(options: &Options) -> Result<u8> {
     let command = match recorded {
         Ok(command) => command,
         Err(err) => {
-            output.discard();
+            undo.run();
             // A command that cannot be run is told as shells tell it.
             if let Some(not_started) = err.downcast_ref::<NotStarted>() {
                 eprintln!("profiler: {not_started}");
@@ -141,25 +143,19 @@ fn record(
     command: Option<Running>,
 ) -> Result<u8> {
     let began = Instant::now();
+    let undo = output.undo();
     // Samples already gather in the rings: this takes about as long as ten of them.
-    let table = read_kernel_symbols(options, &mut setup)?;
+    let (writer, table) = match begin_capture(options, &mut setup, output) {
+        Ok(begun) => begun,
+        Err(err) => {
+            undo.run();
+            return without_recording(err, command, &signals);
+        }
+    };
     let idle_text = table
         .as_ref()
         .and_then(|t| t.idle_text)
         .filter(|_| !options.idle);
-    let (event, rate) = (setup.sampling.event, setup.rate);
-    let header = host::header(host::Decided {
-        events: vec![EventInfo {
-            name: event.name().into(),
-            sampling: rate.into(),
-        }],
-        target: options.target.describe(),
-        user_stack_limit: setup.depths.user as u32,
-        kernel_stack_limit: setup.depths.kernel as u32,
-        cpus_online: setup.online as u32,
-        degraded: setup.degraded.clone(),
-    });
-    let writer = CaptureWriter::create(output, &header)?;
     let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
     let rings = rings(&setup.program, &drain, idle_text)?;
     let (outcome, signals, command, setup) = Session {
@@ -188,16 +184,46 @@ fn record(
             command,
             &signals,
         )?,
-        Err(err) => {
-            // What is written stays readable; a command is not harmed by our trouble.
-            if let Some(mut command) = command {
-                eprintln!("profiler: {err:#}; recording has ended, the command goes on");
-                let _ = command.wait();
-            }
-            return Err(err);
-        }
+        // What is written stays readable.
+        Err(err) => return without_recording(err, command, &signals),
     };
     Ok(status)
+}
+
+/// Reads the kernel's symbols and writes the head of the capture.
+fn begin_capture(
+    options: &Options,
+    setup: &mut Setup,
+    output: Output,
+) -> Result<(Writer, Option<Kallsyms>)> {
+    let table = read_kernel_symbols(options, setup)?;
+    let (event, rate) = (setup.sampling.event, setup.rate);
+    let header = host::header(host::Decided {
+        events: vec![EventInfo {
+            name: event.name().into(),
+            sampling: rate.into(),
+        }],
+        target: options.target.describe(),
+        user_stack_limit: setup.depths.user as u32,
+        kernel_stack_limit: setup.depths.kernel as u32,
+        cpus_online: setup.online as u32,
+        degraded: setup.degraded.clone(),
+    });
+    Ok((CaptureWriter::create(output, &header)?, table))
+}
+
+/// Recording has failed. A command that runs is not harmed by that.
+fn without_recording(
+    err: anyhow::Error,
+    command: Option<Running>,
+    signals: &Signals,
+) -> Result<u8> {
+    let Some(mut command) = command else {
+        return Err(err);
+    };
+    eprintln!("profiler: {err:#}; recording has ended, the command goes on");
+    outlive(&mut command, Ended::Duration, signals, true)?;
+    Ok(1)
 }
 
 /// Waits until one of `fds` is readable or the time is over; which ones are.
