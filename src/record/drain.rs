@@ -65,6 +65,8 @@ pub struct Totals {
     pub idle: u64,
     /// Process events lost.
     pub side_band_lost: u64,
+    /// Processes the target started that are not sampled: there were too many at once.
+    pub not_followed: u64,
 }
 
 /// Leaves checked in one batch at most; the rest is checked when it comes again.
@@ -151,6 +153,7 @@ impl Drain {
         match class {
             LossClass::Idle => self.totals.idle += count,
             LossClass::SideBand => self.totals.side_band_lost += count,
+            LossClass::NotFollowed => self.totals.not_followed += count,
             class if class.is_lost_sample() => self.totals.lost += count,
             _ => {}
         }
