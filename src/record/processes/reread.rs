@@ -137,8 +137,14 @@ impl Processes {
             .images
             .last()
             .map(|image| image.space.covering(address));
-        if covering == Some(Some(MappedKind::Vdso)) {
+        // The sample may be of a program that another has replaced by now.
+        let in_vdso = process
+            .images
+            .iter()
+            .any(|image| image.space.covering(address) == Some(MappedKind::Vdso));
+        if in_vdso {
             self.vdso_sampled = true;
+            return Ok(());
         }
         if covering != Some(None) || recently || ended || sampled.in_exec {
             return Ok(());
