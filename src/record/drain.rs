@@ -75,6 +75,8 @@ pub struct Totals {
     pub idle: u64,
     /// Process events lost.
     pub side_band_lost: u64,
+    /// Processes the target started that are not sampled: there were too many at once.
+    pub not_followed: u64,
 }
 
 /// Flags of samples of which a part is missing.
@@ -166,6 +168,7 @@ impl Drain {
         match class {
             LossClass::Idle => self.totals.idle += count,
             LossClass::SideBand => self.totals.side_band_lost += count,
+            LossClass::NotFollowed => self.totals.not_followed += count,
             class if class.is_lost_sample() => self.totals.lost += count,
             _ => {}
         }

@@ -93,6 +93,7 @@ impl Summary<'_> {
             lost,
             idle,
             side_band_lost,
+            not_followed,
         } = self.totals;
         let plural = |n: u64, one: &str, many: &str| {
             format!("{} {}", HumanCount(n), if n == 1 { one } else { many })
@@ -114,6 +115,12 @@ impl Summary<'_> {
         }
         if side_band_lost > 0 {
             text += &format!(", process events lost {}", HumanCount(side_band_lost));
+        }
+        if not_followed > 0 {
+            text += &format!(
+                ", child processes not followed {}",
+                HumanCount(not_followed)
+            );
         }
         let each = if samples > 0 {
             format!(", {:.1} bytes a sample", self.bytes as f64 / samples as f64)
@@ -170,6 +177,7 @@ mod tests {
             lost: 3,
             idle: 7,
             side_band_lost: 0,
+            not_followed: 2,
         };
         let summary = Summary {
             totals,
@@ -182,7 +190,7 @@ mod tests {
         assert_eq!(
             summary.text(),
             "recorded 1,200 samples of 1 process in 2.5 s (cpu-clock at 99 Hz)\n\
-             lost 3, truncated stacks 1, idle left out 7\n\
+             lost 3, truncated stacks 1, idle left out 7, child processes not followed 2\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n"

@@ -22,6 +22,9 @@ impl Signals {
         let (pipe, write) = UnixStream::pair().context("cannot make a pipe")?;
         pipe.set_nonblocking(true).context("cannot make a pipe")?;
         let last = Arc::new(AtomicUsize::new(0));
+        // A file that may not grow any more (RLIMIT_FSIZE) is an error of the write, not the end of us.
+        signal_hook::flag::register(libc::SIGXFSZ, Arc::default())
+            .context("cannot watch for signals")?;
         for signal in Signals::ENDING {
             // `nohup` asks that the end of a terminal be survived.
             if signal == libc::SIGHUP && is_ignored(signal) {

@@ -141,8 +141,16 @@ pub fn naming(naming: &Naming) -> Vec<String> {
 pub fn warning(naming: &Naming) -> Option<String> {
     let percent = naming.user_percent()?;
     (percent < 50.0).then(|| {
-        let advice = match naming.files.first() {
-            Some(file) => {
+        // Files help only where it is files that lack.
+        let unnamed = naming.user_total.saturating_sub(naming.user_named);
+        let of_files: u64 = naming.files.iter().map(|file| file.frames).sum();
+        let of_user = naming
+            .unnamed
+            .iter()
+            .filter(|(reason, _)| **reason != Reason::NoKernelSymbol);
+        let most = of_user.max_by_key(|(_, count)| **count);
+        let advice = match (naming.files.first(), most) {
+            (Some(file), _) if of_files >= unnamed.div_ceil(2) => {
                 let path = escaped(&file.path);
                 match file.reason {
                     Reason::NoSymbol => format!(
@@ -155,7 +163,8 @@ pub fn warning(naming: &Naming) -> Option<String> {
                     ),
                 }
             }
-            None => String::new(),
+            (_, Some((reason, _))) => format!("; most of the others: {}", reason.label()),
+            (_, None) => String::new(),
         };
         format!("warning: only {percent:.1} % of the user frames have names{advice}")
     })
@@ -345,6 +354,16 @@ mod tests {
             warning(&naming_).unwrap(),
             "warning: only 40.0 % of the user frames have names; /usr/lib/libx.so is needed most \
              (file missing): bring the recorded file and use --symfs DIR"
+        );
+        let mut elsewhere = naming_.clone();
+        elsewhere.user_named = 10;
+        elsewhere
+            .unnamed
+            .extend([(Reason::Anonymous, 52), (Reason::NoKernelSymbol, 70)]);
+        elsewhere.files[0].frames = 10;
+        assert_eq!(
+            warning(&elsewhere).unwrap(),
+            "warning: only 10.0 % of the user frames have names; most of the others: anonymous memory"
         );
         assert_eq!(
             warning(&Naming {

@@ -7,6 +7,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Builder, CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use object::read::ReadCache;
 
+use super::companions::irregular;
 use super::functions::{FunctionTable, demangle};
 use crate::elf_file::open_regular;
 
@@ -52,7 +53,11 @@ impl ElfReader {
         offsets: &[u64],
         warn: &mut dyn FnMut(String),
     ) -> Result<Vec<Option<Symbol>>, String> {
-        let mut symbols = match self.batch(path, offsets, true) {
+        let with_debug = match irregular(path, self.debug_dirs.as_deref()) {
+            Some(odd) => Err(format!("{} is not a regular file", odd.display())),
+            None => self.batch(path, offsets, true),
+        };
+        let mut symbols = match with_debug {
             Ok(symbols) => symbols,
             Err(err) => {
                 let plain = self.batch(path, offsets, false)?;

@@ -13,6 +13,7 @@ pub mod functions;
 pub mod kernel;
 pub mod perf_map;
 
+mod companions;
 mod elf;
 
 use std::path::PathBuf;

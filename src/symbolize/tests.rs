@@ -373,6 +373,56 @@ fn a_broken_file_costs_its_names_only() {
     );
 }
 
+/// The library would wait for the other end of the FIFO.
+#[test]
+fn a_debug_file_that_is_no_file_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    for (section, name, content) in [
+        (
+            ".gnu_debuglink",
+            "prog.debug",
+            &b"prog.debug\0\0\x01\x02\x03\x04"[..],
+        ),
+        (
+            ".gnu_debugaltlink",
+            "prog.alt",
+            b"prog.alt\0aaaaaaaaaaaaaaaaaaaa",
+        ),
+        (".debug_sup", "prog.sup", b"\x05\0\0prog.sup\0\x04aaaa"),
+        (".other", "prog.dwp", b"x"),
+    ] {
+        let path = compile(dir.path(), "prog", C, &["-O1", "-g", "-no-pie"]);
+        let odd = dir.path().join(name);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &odd,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        fs::write(dir.path().join("content"), content).unwrap();
+        let status = Command::new("objcopy")
+            .current_dir(dir.path())
+            .args(["--add-section", &format!("{section}=content"), "prog"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+
+        let mut s = symbolizer();
+        let file = s.file(&recorded(&path));
+        let leaf = offset_of(&path, "leaf");
+        let found = resolve(&mut s, Code::File(file, leaf), false);
+        assert_eq!(found.chain, ["leaf prog"], "{section}");
+        let warnings = s.take_warnings();
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("is not a regular file"),
+            "{section}: {warnings:?}"
+        );
+        fs::remove_file(odd).unwrap();
+    }
+}
+
 #[test]
 fn the_capture_names_kernel_vdso_and_jit_code() {
     let dir = tempfile::tempdir().unwrap();

@@ -160,6 +160,58 @@ fn signals_end_it_properly() {
     }
 }
 
+/// `nohup profiler record` outlives its terminal, and so does its command.
+#[test]
+fn nohup_is_respected() {
+    let bench = Bench::new();
+    let burn = BURN_C.build();
+    let mut command = Command::new("nohup");
+    command.arg(PROFILER).args(["record", "-F", "499", "-o"]);
+    command
+        .arg(bench.capture())
+        .arg("--")
+        .arg(burn)
+        .args(["1", "2"]);
+    let mut running = Running::start_command(&bench, command);
+    thread::sleep(Duration::from_millis(1000));
+    running.signal(libc::SIGHUP);
+    let recorded = running.wait().ok();
+    let seconds = recorded.folded().total() as f64 / 499.0;
+    assert!(seconds > 1.6, "{seconds} s of 2 were recorded");
+}
+
+/// A file that cannot grow ends the recording, with the reason, and neither the recorder nor the command; one
+/// that could not even begin is not left behind.
+#[test]
+fn a_file_that_may_not_grow() {
+    for (kib, left) in [("0", false), ("1", true)] {
+        let bench = Bench::new();
+        let marker = bench.path("ran");
+        let mut command = Command::new("bash");
+        command
+            .args([
+                "-c",
+                r#"ulimit -f "$1"; shift; exec "$@""#,
+                "bash",
+                kib,
+                PROFILER,
+            ])
+            .args(["record", "-F", "4999", "-o"])
+            .arg(bench.capture())
+            .args(["--", "sh", "-c", r#""$0" 2 2 >/dev/null && : >"$1""#])
+            .arg(BURN_C.build())
+            .arg(&marker);
+        let output = command.output().expect("it starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("File too large"), "{stderr}");
+        assert_eq!(stderr.matches("File too large").count(), 1, "{stderr}");
+        assert!(stderr.contains("the command goes on"), "{stderr}");
+        assert!(marker.exists(), "the command did not end by itself");
+        assert_eq!(bench.capture().exists(), left, "{kib} KiB");
+    }
+}
+
 /// A signal to the recorder reaches the command too, and the recorder waits for its end.
 #[test]
 fn a_signal_ends_the_command() {

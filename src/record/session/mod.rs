@@ -51,7 +51,6 @@ pub fn run(options: &Options) -> Result<u8> {
     };
     // After the fork: a command's limits are its own.
     raise_file_limit();
-    ignore_file_size_signal()?;
     let event = sampler::choose_event(options.event)?;
     let rate = clamp(options.rate, event, &say);
     if options.event.is_none() && event == Event::CpuClock {
@@ -132,14 +131,6 @@ enum Reach {
     Settled,
     /// All.
     All,
-}
-
-/// A file that may not grow is an error to be told, as a full disk is, and not a signal to die of.
-fn ignore_file_size_signal() -> Result<()> {
-    // SAFETY: ignoring a signal runs no code of ours.
-    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    anyhow::ensure!(before != libc::SIG_ERR, "cannot ignore SIGXFSZ");
-    Ok(())
 }
 
 /// What ended a recording.
@@ -226,8 +217,9 @@ fn record(
             // What is written stays readable, and a command is not harmed by our trouble.
             Some(command) => {
                 eprintln!("profiler: {err:#}; recording has ended, the command goes on");
-                let _ = command.wait();
-                Ok(1)
+                outlive(command, Ended::Duration, &signals, true)
+                    .map(|_| 1)
+                    .map_err(Failed::UnderWay)
             }
         })
 }
