@@ -3,8 +3,11 @@
 
 use std::path::Path;
 
-use crate::common::workload::{BLUE, HOST, ONE, ONE_PIE, RED, REUSE, TWO, TWO_PIE};
-use crate::common::{Attached, Bench, Folded, Program, Recorded, Truth};
+use crate::common::truth::check_count;
+use crate::common::workload::{
+    BLUE, HOST, NO_BUILD_ID, NO_BUILD_ID_EITHER, ONE, ONE_PIE, QUICK, RED, REUSE, TWO, TWO_PIE,
+};
+use crate::common::{Attached, Bench, Folded, HZ, Program, Recorded, Truth};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
@@ -248,4 +251,71 @@ fn check_same_address(truth: &Truth) {
         addresses.len() > 1 && addresses.iter().all(|a| *a == addresses[0]),
         "not one address: {addresses:?}"
     );
+}
+
+/// A file without a build ID is told by its inode, size and time. File systems give the inode of a removed file to the
+/// next one, so what is found under a path after the process has ended may be somebody else.
+#[test]
+fn a_removed_program_is_not_taken_for_the_next_with_its_inode() {
+    let bench = Bench::new();
+    let (first, second) = (NO_BUILD_ID.build(), NO_BUILD_ID_EITHER.build());
+    let place = bench.path("prog");
+    let script = r#"for i in 1 2 3 4 5 6 7 8; do
+        rm -f "$2"; cp -p "$0" "$2"; "$2" 0.02 >/dev/null; rm "$2"; cp -p "$1" "$2"; sleep 0.2
+    done"#;
+    let command = [
+        "sh",
+        "-c",
+        script,
+        text(&first),
+        text(&second),
+        text(&place),
+    ];
+    let folded = bench.record_command(&command).ok().folded();
+    assert!(
+        folded.count(|s| s.comm == "prog") >= 40,
+        "too few samples\n{folded}"
+    );
+    folded.check_none("a program that never ran", |s| s.has("of_id_spin"));
+}
+
+/// Each child is forked on one CPU and becomes another program on the other: what the two tell of it comes from two rings.
+#[test]
+fn fork_on_one_cpu_and_exec_on_another() {
+    let bench = Bench::new();
+    let script =
+        r#"i=0; while [ $i -lt 300 ]; do taskset -c 1 "$0" 0.003 >/dev/null; i=$((i+1)); done"#;
+    let quick = QUICK.build();
+    let command = [
+        "-F",
+        "4999",
+        "--",
+        "taskset",
+        "-c",
+        "0",
+        "sh",
+        "-c",
+        script,
+        text(&quick),
+    ];
+    let folded = bench.record(&command).ok().folded();
+    let spun = folded.only(|s| s.has("quick_spin"));
+    assert!(spun.count(|_| true) >= 500, "too few samples\n{folded}");
+    spun.check_none("quick_spin under another name", |s| s.comm != QUICK.name);
+    folded
+        .only(|s| s.comm == QUICK.name)
+        .check_none("a process without a program", |s| s.has("[unknown]"));
+}
+
+/// One PID for processes that follow each other within a clock tick.
+#[test]
+fn a_pid_reused_at_once_is_still_followed() {
+    let bench = Bench::new();
+    let recorded = bench
+        .record_command(&[text(&REUSE.build()), "200", "0.004", "--no-exec"])
+        .ok();
+    let (folded, truth) = (recorded.folded(), recorded.truth());
+    truth.check_shares(&folded);
+    let spun = folded.only(|s| s.has("first_child") || s.has("second_child"));
+    check_count(&spun, f64::from(HZ), truth.sum());
 }

@@ -47,6 +47,12 @@ pub const NO_BUILD_ID: Program = program(
     &["-Wl,--build-id=none", "-DSPIN=no_id_spin"],
 );
 /// Runs beside the target of a recording and must not be in it.
+/// As [`NO_BUILD_ID`], of the same size, with another function at its addresses.
+pub const NO_BUILD_ID_EITHER: Program = program(
+    "spin.c",
+    "no_build_id_either",
+    &["-Wl,--build-id=none", "-DSPIN=of_id_spin"],
+);
 pub const OUTSIDER: Program = program("spin.c", "outsider", &["-DSPIN=outsider_spin"]);
 pub const REUSE: Program = program("reuse.c", "reuse", &[]);
 pub const HOST: Program = program("host.c", "host", &[]);
