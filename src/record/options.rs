@@ -1,6 +1,7 @@
 //! What to record, once the command line is understood.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +57,15 @@ pub enum Rate {
     Frequency(u64),
     /// A sample each so many events (`cpu-clock`: nanoseconds).
     Period(u64),
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rate::Frequency(hz) => write!(f, "at {hz} Hz"),
+            Rate::Period(period) => write!(f, "every {period}"),
+        }
+    }
 }
 
 impl From<Rate> for Sampling {

@@ -53,7 +53,14 @@ pub fn check(path: &Path) -> Result<()> {
 /// Only a capture may be moved away for a new one.
 fn replaceable(path: &Path) -> Result<()> {
     let mut start = Vec::new();
-    if fs::symlink_metadata(path)?.is_file() {
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_symlink() {
+        bail!(
+            "{} is a symbolic link and left alone: give the name of a file with -o",
+            path.display()
+        );
+    }
+    if meta.is_file() {
         File::open(path)
             .and_then(|f| f.take(64).read_to_end(&mut start))
             .with_context(|| {

@@ -116,7 +116,7 @@ impl SamplingEvents {
                     Some(LeftOut::Offline) => warn(format!("{} is not sampled: {err}", place())),
                     None => {
                         return Err(err).with_context(|| {
-                            format!("cannot sample {} on {} ({rate:?})", event.name(), place())
+                            format!("cannot sample {} {rate} on {}", event.name(), place())
                         });
                     }
                 },

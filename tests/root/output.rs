@@ -453,3 +453,19 @@ fn assert_zstd_accepts(capture: &Path) {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// `record -- $COMMAND` with an empty variable does not record everybody.
+#[test]
+fn an_empty_command_is_not_the_whole_machine() {
+    let bench = Bench::new();
+    let mut command = Command::new(PROFILER);
+    command
+        .args(["record", "-o"])
+        .arg(bench.capture())
+        .arg("--");
+    let output = command.output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("no command after --"), "{stderr}");
+    assert!(!bench.capture().exists());
+}

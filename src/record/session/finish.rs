@@ -12,7 +12,7 @@ use crate::format::end::{End, EndReason};
 use crate::record::drain::Drain;
 use crate::record::host;
 use crate::record::launch::{Running, shell_status};
-use crate::record::options::{Options, Rate, Target};
+use crate::record::options::{Options, Target};
 use crate::record::progress::Summary;
 use crate::record::signals::Signals;
 
@@ -48,11 +48,7 @@ pub(super) fn close(
     };
     let bytes = drain.writer.finish(&end)?.bytes;
     if !options.quiet {
-        let event = setup.sampling.event.name();
-        let event = match setup.rate {
-            Rate::Frequency(hz) => format!("{event} at {hz} Hz"),
-            Rate::Period(period) => format!("{event}, one sample every {period}"),
-        };
+        let event = format!("{} {}", setup.sampling.event.name(), setup.rate);
         let path = options.output.to_string_lossy();
         let summary = Summary {
             totals,

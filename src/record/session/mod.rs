@@ -5,6 +5,7 @@ mod setup;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,8 @@ fn record(
         .transpose()
         .map_err(Failed::AtStart)?;
     let began = Instant::now();
+    // A command that writes to the same terminal would be written over.
+    let command_has_terminal = command.is_some() && std::io::stdout().is_terminal();
     let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
@@ -187,8 +190,7 @@ fn record(
         names: KernelNames::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
-        // A command that writes to the same terminal would be written over.
-        live: Live::new(options.quiet || matches!(options.target, Target::Command(_))),
+        live: Live::new(options.quiet || command_has_terminal),
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
