@@ -1,5 +1,15 @@
 //! Files that may be anything, opened with care, and the build ID of those that are ELF files.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;

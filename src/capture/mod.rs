@@ -4,6 +4,16 @@
 //! segment's tables, and appends one frame each time it is flushed. The reader walks the frames of a file
 //! in spite of damage and gives segments that can be decoded on their own, on any thread.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod incoming;
 mod intern;
 mod mapped;

@@ -15,6 +15,16 @@
 //! Everything decoded here is hostile until checked: each length is capped and compared with the bytes
 //! that are left before anything is allocated.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod addresses;
 pub mod aid;
 mod columns;

@@ -3,6 +3,16 @@
 //! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream()`] goes
 //! frame by frame and hands out each sample with its names, in time order.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod about;
 mod progress;
 mod segment;

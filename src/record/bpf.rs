@@ -7,7 +7,16 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 
-#[allow(missing_docs, clippy::all, clippy::pedantic, unsafe_op_in_unsafe_fn)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    unsafe_op_in_unsafe_fn
+)]
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
 }

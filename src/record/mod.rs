@@ -11,6 +11,16 @@
 //!
 //! Nothing is symbolized here.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 pub mod address_space;
 pub mod bpf;
 pub mod cgroups;

@@ -8,6 +8,16 @@
 //! `[memfd:name]` memory with a name but no path, `[heap]` and the like as the kernel calls them,
 //! `[vdso+0x12]`, `[vsyscall]`, `[kernel+0xffffffff81001ff0]` (the address), `[unknown]` where nothing was known to be mapped.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 pub mod files;
 pub mod functions;
 pub mod kernel;

@@ -140,12 +140,18 @@ impl Index {
             let mut hi = width + bounds.partition_point(|b| *b < entry.end);
             while lo < hi {
                 if lo % 2 == 1 {
-                    nodes[lo].push(number as u32);
+                    nodes
+                        .get_mut(lo)
+                        .into_iter()
+                        .for_each(|n| n.push(number as u32));
                     lo += 1;
                 }
                 if hi % 2 == 1 {
                     hi -= 1;
-                    nodes[hi].push(number as u32);
+                    nodes
+                        .get_mut(hi)
+                        .into_iter()
+                        .for_each(|n| n.push(number as u32));
                 }
                 lo /= 2;
                 hi /= 2;

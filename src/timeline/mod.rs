@@ -8,6 +8,16 @@
 //! Two times between which nothing about a process changed have the same [`View`], so stacks can be
 //! counted per view and looked up once.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod maps;
 mod name;
 
