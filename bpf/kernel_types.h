@@ -45,7 +45,10 @@ struct signal_struct {
 	struct pid *pids[PIDTYPE_MAX];
 };
 
+struct mm_struct;
+
 struct task_struct {
+	struct mm_struct *mm;
 	unsigned int flags;
 	unsigned int in_execve : 1;
 	int pid;

@@ -152,6 +152,8 @@ int sample(struct bpf_perf_event_data *ctx)
 		flags |= SAMPLE_IN_KERNEL;
 		if (bpf_core_field_exists(task->in_execve) && BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
 			flags |= SAMPLE_IN_EXEC;
+		if (!BPF_CORE_READ(task, mm))
+			flags |= SAMPLE_EXITING;
 	}
 	leader = BPF_CORE_READ(task, group_leader);
 	head->time = bpf_ktime_get_boot_ns();

@@ -41,6 +41,7 @@ enum sample_flag {
 	SAMPLE_IN_KERNEL = 1 << 0,  /* taken in kernel mode */
 	SAMPLE_IN_EXEC = 1 << 1,    /* the task was inside execve */
 	SAMPLE_KTHREAD = 1 << 2,    /* a kernel thread or the idle task: no user memory */
+	SAMPLE_EXITING = 1 << 3,    /* the task has given its user memory back: no user stack any more */
 };
 
 /* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */

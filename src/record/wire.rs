@@ -53,7 +53,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
         | bit(in_exec, sample_flags::IN_EXEC)
         | bit(
-            !kernel_thread && user_len == 0,
+            !kernel_thread && !told(sample_flag::SAMPLE_EXITING) && user_len == 0,
             sample_flags::USER_UNREADABLE,
         );
     Some(RingSample {
@@ -162,6 +162,13 @@ mod tests {
             sample.flags,
             sample_flags::IN_KERNEL | sample_flags::USER_UNREADABLE
         );
+        let exiting = sample_head {
+            flags: sample_flag(sample_flag::SAMPLE_EXITING.0 | sample_flag::SAMPLE_IN_KERNEL.0),
+            ..failed
+        };
+        let words = record(&exiting, &[]);
+        let flags = decode(bytes(&words), DEPTHS).map(|s| s.flags);
+        assert_eq!(flags, Some(sample_flags::IN_KERNEL), "none to be read");
         let thread = sample_head {
             flags: sample_flag::SAMPLE_KTHREAD,
             ..failed
