@@ -55,6 +55,17 @@ impl Live {
         bar.tick();
     }
 
+    /// Says something, above the line.
+    pub fn say(&self, text: &str) {
+        let print = || {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
     /// Takes the line away.
     pub fn clear(&self) {
         if let Some(bar) = &self.bar {

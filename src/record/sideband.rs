@@ -80,7 +80,7 @@ const RING_BYTES: usize = 512 * 1024;
 
 /// The side-band of all CPUs.
 pub struct SideBand {
-    samplers: Vec<Sampler>,
+    samplers: Vec<(u32, Sampler)>,
     /// The kernel puts build IDs into mapping records (5.12).
     pub has_build_ids: bool,
 }
@@ -88,45 +88,51 @@ pub struct SideBand {
 impl SideBand {
     /// Opens and starts the side-band on `cpus`. CPUs that went away meanwhile are left out.
     pub fn open(cpus: &[u32]) -> Result<SideBand> {
-        let mut has_build_ids = true;
-        let mut samplers = Vec::new();
+        let mut side_band = SideBand {
+            samplers: Vec::new(),
+            has_build_ids: true,
+        };
         for &cpu in cpus {
-            let counter = match build(cpu, has_build_ids) {
-                Err(err) if has_build_ids && too_new(&err) => {
-                    has_build_ids = false;
-                    build(cpu, false)
-                }
-                other => other,
-            };
-            match counter.and_then(|c| c.sampled(RING_BYTES)) {
-                Ok(sampler) => samplers.push(sampler),
-                Err(err) if err.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(err) => {
+            match side_band.open_cpu(cpu) {
+                Err(err) if err.raw_os_error() != Some(libc::ENODEV) => {
                     return Err(err).with_context(|| {
                         format!("cannot watch processes on CPU {cpu} (perf side-band)")
                     });
                 }
+                _ => {}
             }
         }
-        if samplers.is_empty() {
+        if side_band.samplers.is_empty() {
             bail!("no CPU on which processes can be watched (perf side-band)");
         }
-        for sampler in &mut samplers {
-            sampler
-                .enable()
-                .context("cannot start the perf side-band")?;
-        }
-        Ok(SideBand {
-            samplers,
-            has_build_ids,
-        })
+        Ok(side_band)
+    }
+
+    /// Opens and starts the side-band on one more CPU.
+    pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        let counter = match build(cpu, self.has_build_ids) {
+            Err(err) if self.has_build_ids && too_new(&err) => {
+                self.has_build_ids = false;
+                build(cpu, false)
+            }
+            other => other,
+        };
+        let mut sampler = counter?.sampled(RING_BYTES)?;
+        sampler.enable()?;
+        self.samplers.push((cpu, sampler));
+        Ok(())
+    }
+
+    /// Closes that of a CPU that is gone; what it told must have been taken.
+    pub fn close_cpu(&mut self, cpu: u32) {
+        self.samplers.retain(|(on, _)| *on != cpu);
     }
 
     /// Adds everything told since the last call to `events`, which then are in time order.
     pub fn drain(&mut self, events: &mut VecDeque<SideEvent>) {
         let mut new = Vec::new();
         let mut bytes = Vec::new();
-        for sampler in &mut self.samplers {
+        for (_, sampler) in &mut self.samplers {
             let config = sampler.as_counter().config().clone();
             while let Some(record) = sampler.next_record() {
                 bytes.clear();
@@ -161,7 +167,7 @@ impl SideBand {
         // SAFETY: the descriptor is open as long as the sampler, which `self` owns.
         self.samplers
             .iter()
-            .map(|s| unsafe { BorrowedFd::borrow_raw(s.as_raw_fd()) })
+            .map(|(_, s)| unsafe { BorrowedFd::borrow_raw(s.as_raw_fd()) })
     }
 }
 

@@ -8,6 +8,7 @@
 //! [`common::Bench`]).
 
 mod common;
+mod cpus;
 mod events;
 mod identity;
 mod output;

@@ -141,7 +141,13 @@ impl Processes {
 
     /// Whether a followed process still runs.
     pub fn any_alive(&self) -> bool {
-        self.by_pid.values().flatten().any(|p| p.ended.is_none())
+        // The end of one whose threads are not counted any more may not be told.
+        let alive = |pid: Pid, p: &Process| {
+            p.ended.is_none() && (p.threads != u32::MAX || procfs::is_alive(pid))
+        };
+        self.by_pid
+            .iter()
+            .any(|(pid, list)| list.iter().any(|p| alive(*pid, p)))
     }
 
     /// When `process` began to run the program it was launched for, if it has.
@@ -181,12 +187,7 @@ impl Processes {
             }
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
-                self.lost = true;
-                for process in self.by_pid.values_mut().flatten() {
-                    process.stale = true;
-                    // Threads may have come and gone unseen: the sweep finds its end.
-                    process.threads = u32::MAX;
-                }
+                self.doubt_all();
                 return Ok(());
             }
         };
@@ -244,6 +245,38 @@ impl Processes {
         }
         self.touch(pid);
         Ok(())
+    }
+
+    fn doubt_all(&mut self) {
+        self.lost = true;
+        for process in self.by_pid.values_mut().flatten() {
+            process.stale = true;
+            // Threads may have come and gone unseen: the sweep finds its end.
+            process.threads = u32::MAX;
+        }
+    }
+
+    /// Events from `since` to `now` may not have been told: batches without a loss have been placed meanwhile. Processes
+    /// of the open segment are looked at again at once, because their samples since then must not be believed.
+    pub fn doubt(
+        &mut self,
+        since: Timestamp,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        self.doubt_all();
+        self.good_until = self.good_until.min(since);
+        self.settled = self.settled.min(since);
+        let mut written: Vec<(ProcessId, Pid, usize)> = Vec::new();
+        for (pid, list) in &self.by_pid {
+            let ids = list.iter().enumerate();
+            written.extend(ids.filter_map(|(at, p)| Some((p.written?.0, *pid, at))));
+        }
+        // In the order of the segment, so that a recording does not depend on that of a hash table.
+        written.sort_unstable();
+        written
+            .into_iter()
+            .try_for_each(|(_, pid, at)| self.reread(pid, at, None, now, writer))
     }
 
     /// The living process of this number.
