@@ -7,6 +7,7 @@
 //! System-wide recordings would disturb each other, so the tests take turns (see
 //! [`common::Bench`]).
 
+mod anonymous;
 mod common;
 mod cpus;
 mod events;

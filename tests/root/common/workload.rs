@@ -84,6 +84,7 @@ pub const FRAMELESS: Program = program(
 );
 pub const ODDNAMES: Program = program("oddnames.c", "oddnames", &[]);
 pub const RENAME: Program = program("rename.c", "rename", &[]);
+pub const JIT: Program = program("jit.c", "jit", &[]);
 pub const FLOOD: Program = program("flood.c", "flood", &[]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
