@@ -81,6 +81,8 @@ pub struct Summary<'a> {
     pub totals: Totals,
     /// Distinct processes with samples.
     pub processes: u64,
+    /// Of these, some mappings could not be read.
+    pub maps_missed: u64,
     /// How long it sampled.
     pub time: Duration,
     /// The event and its rate: `cpu-clock at 99 Hz`.
@@ -132,6 +134,10 @@ impl Summary<'_> {
                 ", child processes not followed {}",
                 HumanCount(not_followed)
             );
+        }
+        if self.maps_missed > 0 {
+            let processes = plural(self.maps_missed, "process", "processes");
+            text += &format!(", mappings missed of {processes}");
         }
         let each = if samples > 0 {
             format!(", {:.1} bytes a sample", self.bytes as f64 / samples as f64)
@@ -193,6 +199,7 @@ mod tests {
         let summary = Summary {
             totals,
             processes: 1,
+            maps_missed: 1,
             time: Duration::from_millis(2500),
             event: "cpu-clock at 99 Hz",
             path: "my run.bprof",
@@ -201,7 +208,7 @@ mod tests {
         assert_eq!(
             summary.text(),
             "recorded 1,200 samples of 1 process in 2.5 s (cpu-clock at 99 Hz)\n\
-             lost 3, truncated stacks 1, idle left out 7, child processes not followed 2\n\
+             lost 3, truncated stacks 1, idle left out 7, child processes not followed 2, mappings missed of 1 process\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n"

@@ -59,6 +59,8 @@ pub struct Processes {
     next_sweep: Instant,
     /// Distinct processes with samples so far.
     pub sampled: u64,
+    /// Of these, with mappings that could not be read.
+    pub maps_missed: u64,
     /// Where processes of the capture have the vdso: start and end.
     vdso: BTreeMap<u64, u64>,
 }
@@ -85,6 +87,7 @@ impl Processes {
             lost: false,
             next_sweep: Instant::now() + SWEEP,
             sampled: 0,
+            maps_missed: 0,
             vdso: BTreeMap::new(),
         }
     }
@@ -113,6 +116,7 @@ impl Processes {
             images: vec![image],
             stale: false,
             sampled: false,
+            missed: false,
             written: None,
             looked_again: None,
         };
@@ -274,9 +278,11 @@ impl Processes {
         }
         // In the order of the segment, so that a recording does not depend on that of a hash table.
         written.sort_unstable();
-        written
-            .into_iter()
-            .try_for_each(|(_, pid, at)| self.reread(pid, at, None, now, writer))
+        for (_, pid, at) in written {
+            self.reread(pid, at, None, now, writer)?;
+            self.count_missed(pid, at, since, writer);
+        }
+        Ok(())
     }
 
     /// The living process of this number.
@@ -319,6 +325,7 @@ impl Processes {
             images: vec![first],
             stale,
             sampled: false,
+            missed: false,
             written: None,
             looked_again: None,
         };
@@ -421,7 +428,24 @@ impl Processes {
         process.written = Some((id, sampled.cgroup_id));
         let new = !std::mem::replace(&mut process.sampled, true);
         self.sampled += u64::from(new);
+        self.count_missed(pid, at, sample.first, writer);
         Ok(id)
+    }
+
+    /// Counts a process once when samples of it, from `first` on, lack mappings.
+    fn count_missed(&mut self, pid: Pid, at: usize, first: Timestamp, writer: &mut Writer) {
+        let Some(process) = self.get(pid, at) else {
+            return;
+        };
+        let missing = |process: &Process| {
+            let mut images = process.needed_from(first);
+            images.any(|image| image.unreadable.is_some())
+        };
+        if !process.missed && missing(process) {
+            process.missed = true;
+            self.maps_missed += 1;
+            writer.loss(LossClass::MapsUnreadable, None, 1);
+        }
     }
 
     fn touch(&mut self, pid: Pid) {
@@ -466,6 +490,7 @@ impl Processes {
             images: vec![image],
             stale: !sampled.kernel,
             sampled: false,
+            missed: false,
             written: None,
             looked_again: None,
         };

@@ -104,6 +104,8 @@ pub(super) struct Process {
     pub stale: bool,
     /// Has had samples.
     pub sampled: bool,
+    /// Mappings of it are missing, which has been counted.
+    pub missed: bool,
     /// Where the open segment has it, and the cgroup it has it in.
     pub written: Option<(ProcessId, u64)>,
     /// When `/proc` was last read because of an address nothing covers.
@@ -113,6 +115,12 @@ pub(super) struct Process {
 impl Process {
     pub fn current(&mut self) -> Option<&mut Image> {
         self.images.last_mut()
+    }
+
+    /// The images that samples from `first` on can need. One that ended before names nothing.
+    pub fn needed_from(&self, first: Timestamp) -> impl Iterator<Item = &Image> {
+        let from = self.images.iter().rposition(|i| i.since <= first);
+        self.images.iter().skip(from.unwrap_or(0))
     }
 
     /// Forgets what was before `time`, of which no sample can come any more.

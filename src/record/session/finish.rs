@@ -53,6 +53,7 @@ pub(super) fn close(
         let summary = Summary {
             totals,
             processes,
+            maps_missed: setup.processes.maps_missed,
             time,
             event: &event,
             path: &path,

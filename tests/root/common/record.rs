@@ -105,6 +105,24 @@ impl Running {
         }
     }
 
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        let dir = format!("/proc/{}/fd", self.child.id());
+        fs::read_dir(dir).expect("the recorder runs").count()
+    }
+
+    /// CPU seconds it has used, in ticks of 10 ms.
+    pub fn cpu(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = fs::read_to_string(path).expect("the recorder runs");
+        let rest = stat.rsplit(')').next().expect("a name in parentheses");
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        ticks
+            .map(|ticks| ticks.parse::<f64>().expect("clock ticks"))
+            .sum::<f64>()
+            / 100.0
+    }
+
     /// Ends it as Ctrl-C does.
     pub fn interrupt(mut self) -> Recorded {
         self.signal(libc::SIGINT);

@@ -68,6 +68,7 @@ pub const BLUE: Program = program(
 );
 pub const STORM: Program = program("storm.c", "storm", &[]);
 pub const QUICK: Program = program("quick.c", "quick", &[]);
+pub const BURN_20_MS: Program = program("quick.c", "burn20ms", &["-DSPIN=burn_spin"]);
 pub const CREW: Program = program("crew.c", "crew", &[]);
 pub const THREADS: Program = program("threads.c", "threads", &[]);
 pub const DEEP: Program = program("deep.c", "deep", &[]);
