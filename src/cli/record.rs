@@ -235,6 +235,9 @@ with --no-inherit). With neither a target nor a command the whole machine is sam
 that is still running after -d goes on, and is waited for. \
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
+On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \
+does.
+
 Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage. \
 126 and 127: the command could not be run.";
 

@@ -181,8 +181,7 @@ fn record(
         .transpose()
         .map_err(Failed::AtStart)?;
     let began = Instant::now();
-    // A command that writes to the same terminal would be written over.
-    let command_has_terminal = command.is_some() && std::io::stdout().is_terminal();
+    let shared = command.is_some() && std::io::stdout().is_terminal();
     let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
@@ -192,7 +191,7 @@ fn record(
         names: KernelNames::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
-        live: Live::new(options.quiet || command_has_terminal),
+        live: Live::new(options.quiet, shared),
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
