@@ -393,3 +393,6 @@ fn is_idle(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
     };
     idle_text.is_some_and(within)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub use self::model::{FirstSample, Sampled};
-use self::model::{Image, Process, Start};
+use self::model::{Image, MANY, Process, Start};
 use self::write::{place_in, write};
 use super::address_space::Mapping;
 use super::cgroups::Cgroups;
@@ -117,6 +117,7 @@ impl Processes {
             stale: false,
             sampled: false,
             missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -128,6 +129,13 @@ impl Processes {
     /// Whether `process` is known.
     pub fn knows(&self, process: Pid) -> bool {
         self.by_pid.contains_key(&process)
+    }
+
+    /// How many mappings of `process` are remembered.
+    #[cfg(test)]
+    pub fn mappings_kept(&self, process: Pid) -> usize {
+        let list = self.by_pid.get(&process).into_iter().flatten();
+        list.map(Process::mappings).sum()
     }
 
     /// The snapshot is over: from now on every event counts.
@@ -326,6 +334,7 @@ impl Processes {
             stale,
             sampled: false,
             missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -491,6 +500,7 @@ impl Processes {
             stale: !sampled.kernel,
             sampled: false,
             missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -531,6 +541,10 @@ impl Processes {
             let settled = self.settled;
             list.retain(|p| p.ended.is_none_or(|t| t > settled && t != Timestamp::MAX));
             list.iter_mut().for_each(|p| p.settle(settled));
+            let latest = list.last_mut().filter(|p| p.ended.is_none());
+            if let Some(process) = latest.filter(|p| p.mappings() > p.many) {
+                process.forget_unmapped(pid);
+            }
             if list.is_empty() {
                 self.by_pid.remove(&pid);
             } else if list.iter().any(|p| p.ended.is_some()) {
