@@ -220,9 +220,9 @@ impl Drain {
             let Some(event) = events.pop_front() else {
                 break;
             };
-            if let SideKind::Lost(count) = event.what {
+            if let SideKind::Lost(count) | SideKind::MoreLost(count) = event.what {
                 self.totals.side_band_lost += count;
-                lost = true;
+                lost |= matches!(event.what, SideKind::Lost(_));
             }
             // One that cannot be written has been taken in all the same.
             processes.apply(event, &mut self.writer)?;

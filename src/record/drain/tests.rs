@@ -338,6 +338,27 @@ fn each_segment_says_all_that_its_samples_need() {
     assert_eq!(losses.iter().count(), 0);
 }
 
+/// The first process of a number was never sampled.
+#[test]
+fn a_sample_is_of_the_process_that_had_started_then() {
+    let mut rig = Rig::new(Scope::All, None);
+    for (time, path) in [(10, "/a"), (110, "/b"), (210, "/c")] {
+        rig.fork(time, NOBODY + 1, NOBODY);
+        rig.exec(time + 1, NOBODY, &path[1..]);
+        rig.map(time + 2, NOBODY, 0x1000, path);
+        rig.exit(time + 30, NOBODY);
+    }
+    let who = Who {
+        tgid: NOBODY,
+        start: 109,
+        exec: 1,
+        comm: "b",
+    };
+    rig.sample(120, who, 0x1010);
+    let expected = [seen(120, (NOBODY, 109), "b", "/b+0x10")];
+    assert_eq!(rig.finish().0, expected);
+}
+
 /// Rings of several CPUs are read one after the other.
 #[test]
 fn samples_may_come_out_of_order_within_a_batch() {
@@ -623,12 +644,15 @@ mod own {
         area.replace(&file);
         rig.sample(4 * S, who, area.0 + 8);
         rig.event(5 * S, SideKind::Lost(1));
+        // Code that nothing is known of is no reason to believe the rest.
+        let other = Area::new();
+        rig.sample(5 * S, who, other.0);
         rig.batch(6 * S);
         rig.sample(7 * S, who, area.0 + 8);
         let (all, losses) = rig.finish();
         let places: Vec<_> = all.iter().map(|seen| seen.place.as_str()).collect();
         let after = format!("{path}+0x8");
-        assert_eq!(places, ["+0x0", "", &after]);
+        assert_eq!(places, ["+0x0", "", "", &after]);
         // What came between is unknown, which is told.
         assert_eq!(losses.of_class(LossClass::MapsUnreadable), 1);
     }

@@ -202,6 +202,10 @@ impl Processes {
                 self.doubt_all();
                 return Ok(());
             }
+            SideKind::MoreLost(count) => {
+                writer.loss(LossClass::SideBand, None, *count);
+                return Ok(());
+            }
         };
         if self.read_at.get(&pid).is_some_and(|read| time <= *read) {
             return Ok(());
@@ -253,7 +257,7 @@ impl Processes {
                     }
                 }
             }
-            SideKind::Cgroup { .. } | SideKind::Lost(_) => {}
+            SideKind::Cgroup { .. } | SideKind::Lost(_) | SideKind::MoreLost(_) => {}
         }
         self.touch(pid);
         Ok(())

@@ -181,12 +181,13 @@ impl Processes {
         let recently = process
             .looked_again
             .is_some_and(|then| now.since(then) < LOOK_AGAIN);
-        let ended = process.ended.is_some();
+        // One that is stale is read again as a whole.
+        let skipped = process.stale || process.ended.is_some();
         let covering = process
             .images
             .last()
             .map(|image| image.space.covering(address));
-        if covering != Some(None) || recently || ended || sampled.in_exec {
+        if covering != Some(None) || recently || skipped || sampled.in_exec {
             return Ok(());
         }
         let Some(process) = self.get(pid, at) else {
