@@ -193,11 +193,13 @@ pub enum LossClass {
     CpuLate = 13,
     /// CPUs that came online and could not be sampled.
     CpuUnsampled = 14,
+    /// Threads given by number whose sampling the kernel ended when they started a set-uid program, until that was noticed.
+    ThreadLate = 15,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 14] = [
+    pub const ALL: [LossClass; 15] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -212,6 +214,7 @@ impl LossClass {
         LossClass::NotFollowed,
         LossClass::CpuLate,
         LossClass::CpuUnsampled,
+        LossClass::ThreadLate,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -244,6 +247,9 @@ impl LossClass {
             LossClass::NotFollowed => "child processes not followed",
             LossClass::CpuLate => "CPUs not sampled at once when they came online",
             LossClass::CpuUnsampled => "CPUs that came online and could not be sampled",
+            LossClass::ThreadLate => {
+                "threads not sampled at once when they started a set-uid program"
+            }
         }
     }
 }

@@ -106,6 +106,12 @@ fn on_cpu(event: Event, rate: Rate, cpu: u32) -> io::Result<Counter> {
     builder(event, rate).any_pid().one_cpu(cpu as usize).build()
 }
 
+fn on_thread(event: Event, rate: Rate, thread: Pid) -> io::Result<Counter> {
+    let mut builder = builder(event, rate);
+    builder.observe_pid(thread.0.cast_signed()).any_cpu();
+    builder.build()
+}
+
 impl SamplingEvents {
     /// Opens `event` at `places` and connects it with the program `bpf`; `warn` is told of places left out.
     pub fn open(
@@ -145,9 +151,9 @@ impl SamplingEvents {
             }
             Where::Threads(threads) => {
                 for &thread in threads {
-                    let mut on_thread = builder(event, rate);
-                    on_thread.observe_pid(thread.0.cast_signed()).any_cpu();
-                    add(on_thread.build(), None, &|| format!("thread {thread}"))?;
+                    add(on_thread(event, rate, thread), None, &|| {
+                        format!("thread {thread}")
+                    })?;
                 }
             }
         }
@@ -173,10 +179,18 @@ impl SamplingEvents {
         if self.on_threads {
             return Ok(());
         }
-        let mut counter = on_cpu(self.event, self.rate, cpu)?;
+        self.add(Some(cpu), on_cpu(self.event, self.rate, cpu)?)
+    }
+
+    /// Samples a thread again that the kernel took the event from.
+    pub fn open_thread(&mut self, thread: Pid) -> io::Result<()> {
+        self.add(None, on_thread(self.event, self.rate, thread)?)
+    }
+
+    fn add(&mut self, cpu: Option<u32>, mut counter: Counter) -> io::Result<()> {
         counter.set_bpf(self.bpf)?;
         counter.enable()?;
-        self.counters.push((Some(cpu), counter));
+        self.counters.push((cpu, counter));
         Ok(())
     }
 

@@ -61,6 +61,8 @@ pub struct Processes {
     pub sampled: u64,
     /// Of these, with mappings that could not be read.
     pub maps_missed: u64,
+    /// Processes of which the kernel has taken perf events away; see [`Process::is_in_exec`].
+    pub without_events: Vec<Pid>,
     /// Where processes of the capture have the vdso: start and end.
     vdso: BTreeMap<u64, u64>,
 }
@@ -88,6 +90,7 @@ impl Processes {
             next_sweep: Instant::now() + SWEEP,
             sampled: 0,
             maps_missed: 0,
+            without_events: Vec::new(),
             vdso: BTreeMap::new(),
         }
     }
@@ -243,6 +246,7 @@ impl Processes {
             SideKind::Exit { .. } => {
                 if let Some(process) = self.alive(pid) {
                     if process.is_in_exec() {
+                        self.without_events.push(pid);
                         return Ok(());
                     }
                     if process.threads != u32::MAX {

@@ -28,7 +28,7 @@ use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::{host, kallsyms, preflight, procfs, sampler, target};
 use crate::capture::writer::CaptureWriter;
-use crate::event::Timestamp;
+use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
 
 /// Frames are written at least this often: what `kill -9` can cost.
@@ -46,7 +46,11 @@ pub fn run(options: &Options) -> Result<u8> {
             eprintln!("{text}");
         }
     };
-    let found = target::find(&options.target)?;
+    let mut missing = Vec::new();
+    let found = target::find(&options.target, &mut |text| missing.push(text))?;
+    for text in &missing {
+        eprintln!("warning: {text}");
+    }
     let held = match &options.target {
         Target::Command(words) => Some(Held::fork(words)?),
         _ => None,
@@ -60,6 +64,7 @@ pub fn run(options: &Options) -> Result<u8> {
     }
     let command = held.as_ref().map(|h| h.pid);
     let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
+    setup.degraded.extend(missing);
     if kallsyms::hidden() {
         let text = "kernel addresses are hidden (no CAP_SYSLOG, or kernel.kptr_restrict is 2): kernel frames will have \
                     no names, and interrupt work on idle CPUs cannot be told from idle";
@@ -391,6 +396,21 @@ impl Session<'_> {
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
         // All that was told before the snapshot has come.
         processes.snapshot_done();
+        let without_events = std::mem::take(&mut processes.without_events);
+        for process in without_events {
+            // Of the threads of a process that calls execve the one that does is left, under the number of the process.
+            if self.setup.threads.contains(&process) {
+                match self.setup.sampling.open_thread(process) {
+                    // It has really ended.
+                    Err(err) if err.raw_os_error() == Some(libc::ESRCH) => continue,
+                    Err(err) => self.live.say(&format!(
+                        "warning: thread {process} has started a set-uid program and cannot be sampled any more: {err}"
+                    )),
+                    Ok(()) => {}
+                }
+                drain.lose(LossClass::ThreadLate, None, 1);
+            }
+        }
         Ok(())
     }
 

@@ -130,10 +130,13 @@ fn filter<'f>(found: &'f Found, command: Option<Pid>, inherit: bool) -> Result<F
     };
     let mut started = Vec::new();
     for pid in pids {
-        let Ok(stat) = procfs::read_stat(pid) else {
-            bail!("process {pid} has ended")
-        };
-        started.push((pid, stat.start_ticks));
+        // One that has ended meanwhile is sampled as long as it lived.
+        if let Ok(stat) = procfs::read_stat(pid) {
+            started.push((pid, stat.start_ticks));
+        }
+    }
+    if started.is_empty() {
+        bail!("what was to be sampled has ended");
     }
     Ok(Filter::Processes(started, inherit))
 }
