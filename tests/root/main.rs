@@ -13,5 +13,6 @@ mod identity;
 mod output;
 mod privileges;
 mod processes;
+mod roundtrip;
 mod stacks;
 mod targets;
