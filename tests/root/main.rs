@@ -15,5 +15,6 @@ mod identity;
 mod output;
 mod privileges;
 mod processes;
+mod roundtrip;
 mod stacks;
 mod targets;
