@@ -1,135 +1,183 @@
-//! The functions of an ELF image by its symbol tables: which one covers an address.
+//! The functions of ELF images by their symbol tables: which one covers an address.
 //!
-//! Used for the vdso, and as the judge where a symbol without a size is in question: a sized function
-//! bounds its range, one without a size reaches to the next function, and labels, data, version markers
-//! and other things that are not functions never name code.
+//! A sized function bounds its range, one without a size reaches to the next function or the end of its section
+//! and gives way to any that has a size. Labels, data, version markers and other things that are not functions
+//! never name code. Of several names for the same bytes a global one is taken before a weak one and that before a
+//! local one, then the first by the alphabet.
 
 use object::read::ReadRef;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
-/// Function symbols sorted by address.
-#[derive(Debug)]
+use super::flat::Flat;
+use crate::format::aid::Load;
+
+/// Function symbols by address.
+#[derive(Debug, Default)]
 pub struct FunctionTable {
+    /// All names, one after the other.
+    text: String,
     functions: Vec<Function>,
-    /// The highest end among `functions[..=i]`, to know when to stop looking for one around an address.
-    reach: Vec<u64>,
-    /// (file offset, length in the file, address) of the loaded segments.
-    segments: Vec<(u64, u64, u64)>,
-    /// Symbols at address 0: absolute ones such as version markers.
-    at_zero: Vec<String>,
+    sized: Flat<u32>,
+    sizeless: Flat<u32>,
 }
 
 /// A function symbol.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
     /// Address in the image.
     pub start: u64,
-    /// Address after its last byte.
-    pub end: u64,
-    /// Mangled name.
-    pub name: String,
+    /// Address after its last byte; without a size, that after the last it may have.
+    end: u64,
+    /// Where its name is in the text.
+    name: (u32, u32),
     sized: bool,
-    local_or_weak: bool,
+    rank: u8,
 }
 
 impl FunctionTable {
     /// Reads the symbol tables of an ELF image; `None` when it is not one.
     pub fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<FunctionTable> {
+        let mut table = FunctionTable::default();
+        table.read(data)?;
+        table.build();
+        Some(table)
+    }
+
+    /// Reads the symbol tables of several images of one file, such as a binary and its debug file.
+    pub fn of<'data>(images: impl IntoIterator<Item = &'data [u8]>) -> FunctionTable {
+        let mut table = FunctionTable::default();
+        for image in images {
+            // One that is no ELF file adds nothing.
+            let _ = table.read(image);
+        }
+        table.build();
+        table
+    }
+
+    fn read<'data, R: ReadRef<'data>>(&mut self, data: R) -> Option<()> {
         let elf = object::File::parse(data).ok()?;
-        let mut functions: Vec<Function> = elf
-            .symbols()
-            .chain(elf.dynamic_symbols())
-            .filter(|s| s.kind() == SymbolKind::Text && s.section_index().is_some())
-            .filter_map(|s| {
-                let name = String::from_utf8_lossy(s.name_bytes().ok()?).into_owned();
-                let (start, size) = (s.address(), s.size());
-                (!name.is_empty()).then(|| Function {
-                    start,
-                    end: start.saturating_add(size),
-                    name,
-                    sized: size > 0,
-                    local_or_weak: s.is_weak() || s.is_local(),
-                })
-            })
+        let ends: Vec<(usize, u64)> = elf
+            .sections()
+            .map(|s| (s.index().0, s.address().saturating_add(s.size())))
             .collect();
-        // Of several names for one function: the longest range, a global name, then by the alphabet.
-        functions.sort_by(|a, b| {
-            (a.start, b.end, a.local_or_weak, &a.name).cmp(&(
-                b.start,
-                a.end,
-                b.local_or_weak,
-                &b.name,
-            ))
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+            if symbol.kind() != SymbolKind::Text {
+                continue;
+            }
+            let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name_bytes()) else {
+                continue;
+            };
+            let (start, size) = (symbol.address(), symbol.size());
+            let section_end = || {
+                let found = ends.binary_search_by_key(&section.0, |(index, _)| *index);
+                let end = found.ok().and_then(|i| ends.get(i));
+                end.map_or(start, |(_, end)| *end)
+            };
+            let at = self.text.len();
+            if name.is_empty() || at.saturating_add(3 * name.len()) > u32::MAX as usize {
+                continue;
+            }
+            self.text.push_str(&String::from_utf8_lossy(name));
+            self.functions.push(Function {
+                start,
+                end: if size > 0 {
+                    start.saturating_add(size)
+                } else {
+                    section_end()
+                },
+                name: (at as u32, self.text.len() as u32),
+                sized: size > 0,
+                rank: match (symbol.is_local(), symbol.is_weak()) {
+                    (true, _) => 2,
+                    (_, true) => 1,
+                    _ => 0,
+                },
+            });
+        }
+        Some(())
+    }
+
+    fn build(&mut self) {
+        let text = &self.text;
+        let name = |f: &Function| text.get(f.name.0 as usize..f.name.1 as usize);
+        self.functions.sort_by(|a, b| {
+            let key = |f: &Function| (f.start, f.end, f.rank);
+            key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b)))
         });
-        functions.dedup_by(|later, first| later.start == first.start && later.end == first.end);
-        let at_zero = elf
-            .symbols()
-            .chain(elf.dynamic_symbols())
-            .filter(|s| s.address() == 0)
-            .filter_map(|s| Some(String::from_utf8_lossy(s.name_bytes().ok()?).into_owned()))
-            .collect();
-        let segments: Vec<(u64, u64, u64)> = elf
-            .segments()
-            .map(|s| {
-                let (offset, len) = s.file_range();
-                (offset, len, s.address())
-            })
-            .collect();
-        let starts: Vec<u64> = functions.iter().map(|f| f.start).collect();
-        for function in functions.iter_mut().filter(|f| !f.sized) {
+        self.functions.dedup_by_key(|f| (f.start, f.end, f.sized));
+        let starts: Vec<u64> = self.functions.iter().map(|f| f.start).collect();
+        for function in self.functions.iter_mut().filter(|f| !f.sized) {
             let next = starts.partition_point(|s| *s <= function.start);
-            let segment_end = segments
-                .iter()
-                .find(|(_, len, at)| function.start >= *at && function.start - at < *len)
-                .map_or(function.start, |(_, len, at)| at.saturating_add(*len));
-            function.end = starts
-                .get(next)
-                .map_or(segment_end, |next| segment_end.min(*next));
-        }
-        let reach = functions
-            .iter()
-            .scan(0u64, |high, f| {
-                *high = (*high).max(f.end);
-                Some(*high)
-            })
-            .collect();
-        Some(FunctionTable {
-            functions,
-            reach,
-            segments,
-            at_zero,
-        })
-    }
-
-    /// The address of a file offset, by the segment whose part of the file covers it.
-    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|(offset, len, address)| {
-            let inside = file_offset.checked_sub(*offset)?;
-            (inside < *len).then(|| address.wrapping_add(inside))
-        })
-    }
-
-    /// Whether a symbol of this name is at address 0.
-    pub fn has_at_zero(&self, name: &str) -> bool {
-        self.at_zero.iter().any(|n| n == name)
-    }
-
-    /// The function that covers `address`: the innermost with a size, else one without.
-    pub fn find(&self, address: u64) -> Option<&Function> {
-        let after = self.functions.partition_point(|f| f.start <= address);
-        let mut sizeless = None;
-        for i in (0..after).rev() {
-            if self.reach.get(i).is_none_or(|reach| *reach <= address) {
-                break;
-            }
-            match self.functions.get(i) {
-                Some(f) if address < f.end && f.sized => return Some(f),
-                Some(f) if address < f.end => sizeless = sizeless.or(Some(f)),
-                _ => {}
+            if let Some(next) = starts.get(next) {
+                function.end = function.end.min(*next);
             }
         }
-        sizeless
+        let ranges = |sized: bool| -> Vec<(u64, u64, u32)> {
+            let all = self.functions.iter().enumerate();
+            let wanted = all.filter(|(_, f)| f.sized == sized);
+            wanted.map(|(i, f)| (f.start, f.end, i as u32)).collect()
+        };
+        let (sized, sizeless) = (ranges(true), ranges(false));
+        self.sized = Flat::new(sized);
+        self.sizeless = Flat::new(sizeless);
     }
+
+    /// Number of the function that covers `address`: the innermost with a size, else one without.
+    pub fn find(&self, address: u64) -> Option<u32> {
+        let found = self.sized.find(address);
+        let found = found.or_else(|| self.sizeless.find(address));
+        found.map(|(_, number)| number)
+    }
+
+    /// A function by its number.
+    pub fn function(&self, number: u32) -> Option<Function> {
+        self.functions.get(number as usize).copied()
+    }
+
+    /// Its mangled name.
+    pub fn name(&self, function: Function) -> &str {
+        let (from, to) = function.name;
+        self.text.get(from as usize..to as usize).unwrap_or("")
+    }
+}
+
+/// The loaded segments of an ELF image.
+pub fn loads<'data, R: ReadRef<'data>>(data: R) -> Vec<Load> {
+    let Ok(elf) = object::File::parse(data) else {
+        return Vec::new();
+    };
+    let loads = elf.segments().map(|segment| {
+        let (offset, file_size) = segment.file_range();
+        Load {
+            offset,
+            vaddr: segment.address(),
+            file_size,
+            mem_size: segment.size(),
+            flags: match segment.flags() {
+                SegmentFlags::Elf { p_flags, .. } => p_flags.0,
+                _ => 0,
+            },
+        }
+    });
+    loads.collect()
+}
+
+/// The address of a file offset: by the executable segment whose part of the file covers it, else by any that does.
+/// Each segment has its own difference between the two.
+pub fn address_of(loads: &[Load], offset: u64) -> Option<u64> {
+    let inside = |load: &&Load| {
+        offset
+            .checked_sub(load.offset)
+            .is_some_and(|i| i < load.file_size)
+    };
+    let executable = |load: &&Load| load.flags & object::elf::PF_X.0 != 0;
+    let mut covering = loads.iter().filter(inside);
+    let load = loads
+        .iter()
+        .filter(inside)
+        .find(executable)
+        .or_else(|| covering.next())?;
+    Some(load.vaddr.wrapping_add(offset - load.offset))
 }
 
 /// `name` as its source has it, for C++ and Rust; others as they are.
@@ -146,6 +194,31 @@ pub fn demangle(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_executable_segment_that_has_the_byte_in_the_file_tells_the_address() {
+        let load = |offset, vaddr, file_size, mem_size, flags| Load {
+            offset,
+            vaddr,
+            file_size,
+            mem_size,
+            flags,
+        };
+        let loads = [
+            // Its memory reaches over the offsets of the others, its file part does not.
+            load(0, 0x40_0000, 0x1000, 0x10_0000, 6),
+            load(0xff0, 0x41_0ff0, 0x500, 0x500, 5),
+            load(0x2000, 0x1000_0000, 0x100, 0x100, 5),
+            load(0x3000, 0x2000_0000, 0x100, 0x100, 4),
+        ];
+        assert_eq!(address_of(&loads, 0x10), Some(0x40_0010));
+        assert_eq!(address_of(&loads, 0xff8), Some(0x41_0ff8));
+        assert_eq!(address_of(&loads, 0x14ef), Some(0x41_14ef));
+        assert_eq!(address_of(&loads, 0x14f0), None);
+        assert_eq!(address_of(&loads, 0x2004), Some(0x1000_0004));
+        assert_eq!(address_of(&loads, 0x3004), Some(0x2000_0004));
+        assert_eq!(address_of(&loads, u64::MAX), None);
+    }
 
     #[test]
     fn names_are_demangled() {

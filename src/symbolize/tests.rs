@@ -272,7 +272,7 @@ fn a_file_without_build_id_is_unverified() {
 }
 
 #[test]
-fn files_are_found_below_symfs_only() {
+fn files_are_found_below_symfs_before_the_recorded_path() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir_all(root.join("opt")).unwrap();
@@ -280,12 +280,23 @@ fn files_are_found_below_symfs_only() {
     let leaf = offset_of(&prog, "leaf");
     let mut mapped = recorded(&prog);
     let options = Options {
-        symfs: Some(root.clone()),
+        symfs: vec![root.clone()],
+        ..Options::default()
     };
+    // Not below it, but the build ID vouches for the file at the recorded path ...
     let mut s = Fixture::new(options.clone(), Aid::default());
     let file = s.file(&mapped);
     assert_eq!(
-        resolve(&mut s, Code::File(file, leaf), false).unnamed,
+        resolve(&mut s, Code::File(file, leaf), false).chain,
+        ["leaf prog"]
+    );
+    // ... and nothing does for one without.
+    let plain = compile(dir.path(), "plain", C, &["-O1", "-Wl,--build-id=none"]);
+    let mut s = Fixture::new(options.clone(), Aid::default());
+    let file = s.file(&recorded(&plain));
+    let at = Code::File(file, offset_of(&plain, "leaf"));
+    assert_eq!(
+        resolve(&mut s, at, false).unnamed,
         Some(Reason::FileMissing)
     );
 
@@ -368,30 +379,57 @@ fn a_broken_file_costs_its_names_only() {
     let warnings = s.take_warnings();
     assert_eq!(warnings.len(), 1);
     assert!(
-        warnings[0].contains("debug information not used"),
+        warnings[0].contains("prog.debug: debug file not used"),
         "{warnings:?}"
     );
 }
 
-/// The library would wait for the other end of the FIFO.
+/// Nothing waits for the other end of a FIFO.
 #[test]
 fn a_debug_file_that_is_no_file_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
-    for (section, name, content) in [
+    for (section, name, content, flags, told) in [
         (
             ".gnu_debuglink",
             "prog.debug",
             &b"prog.debug\0\0\x01\x02\x03\x04"[..],
+            &["-g0"][..],
+            "it is not a regular file",
         ),
         (
             ".gnu_debugaltlink",
             "prog.alt",
             b"prog.alt\0aaaaaaaaaaaaaaaaaaaa",
+            &["-g"],
+            "some debug info is in prog.alt, not read",
         ),
-        (".debug_sup", "prog.sup", b"\x05\0\0prog.sup\0\x04aaaa"),
-        (".other", "prog.dwp", b"x"),
+        (
+            ".debug_sup",
+            "prog.sup",
+            b"\x05\0\0prog.sup\0\x04aaaa",
+            &["-g"],
+            "some debug info is in prog.sup, not read",
+        ),
+        (
+            ".other",
+            "prog.dwp",
+            b"x",
+            &["-g", "-gsplit-dwarf"],
+            "not read",
+        ),
     ] {
-        let path = compile(dir.path(), "prog", C, &["-O1", "-g", "-no-pie"]);
+        let path = compile(
+            dir.path(),
+            "prog",
+            C,
+            &[&["-O1", "-no-pie"], flags].concat(),
+        );
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap().path();
+            if entry.extension().is_some_and(|e| e == "dwo") {
+                fs::remove_file(entry).unwrap();
+            }
+        }
         let odd = dir.path().join(name);
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -416,7 +454,7 @@ fn a_debug_file_that_is_no_file_is_not_opened() {
         assert_eq!(found.chain, ["leaf prog"], "{section}");
         let warnings = s.take_warnings();
         assert!(
-            warnings.len() == 1 && warnings[0].contains("is not a regular file"),
+            warnings.len() == 1 && warnings[0].contains(told),
             "{section}: {warnings:?}"
         );
         fs::remove_file(odd).unwrap();
@@ -455,6 +493,7 @@ fn the_capture_names_kernel_vdso_and_jit_code() {
                 name: b"LazyCompile:~f /x.js:1\xff".to_vec(),
             }],
         }],
+        ..Aid::default()
     };
     let mut s = Fixture::new(Options::default(), aid);
     let mut show = |code, is_return| {
