@@ -44,6 +44,8 @@ pub(super) struct Module {
     table: OnceCell<FunctionTable>,
     /// Names of functions of the table, by number.
     table_names: HashMap<u32, NameId>,
+    /// The linker's name by that of DWARF and the function of the table.
+    fuller_names: HashMap<(NameId, u32), Option<NameId>>,
     /// Said already: that files of split units, or parts of the debug information, could not be had.
     told: (bool, bool),
 }
@@ -105,6 +107,7 @@ impl Module {
             images: files.into_iter().map(|(_, sections)| sections).collect(),
             table: OnceCell::new(),
             table_names: HashMap::new(),
+            fuller_names: HashMap::new(),
             told: (false, false),
         }
     }
@@ -139,10 +142,15 @@ impl Module {
             .unwrap_or_default();
         let Found {
             function,
+            plain,
             source,
             inlined,
         } = found;
         let (name, offset) = match function {
+            Some((name, begin)) if plain => {
+                let name = self.fuller(name, address, names, warn).unwrap_or(name);
+                (name, address - begin)
+            }
             Some((name, begin)) => (name, address - begin),
             None => self.by_table(address, names, warn)?,
         };
@@ -154,14 +162,55 @@ impl Module {
         })
     }
 
+    /// The linker's name of the function that DWARF calls `plain`, when the symbol table has that function at `address`.
+    fn fuller(
+        &mut self,
+        plain: NameId,
+        address: u64,
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<NameId> {
+        let table = self.table(warn);
+        let number = table.find(address)?;
+        if let Some(known) = self.fuller_names.get(&(plain, number)) {
+            return *known;
+        }
+        let table = self.table(warn);
+        let mangled = table.name(table.function(number)?);
+        // Without the mark of a part or a clone: it is that function all the same.
+        let whole = mangled.split('.').next().unwrap_or(mangled);
+        let full = demangle(whole);
+        // The function's own name, without scopes and what a template was given.
+        let own = names.text(plain).split('<').next().unwrap_or("");
+        let last = own.rsplit("::").next().unwrap_or(own);
+        let says_more = full != whole && full.contains(last);
+        let name = says_more.then(|| names.intern(&full));
+        self.fuller_names.insert((plain, number), name);
+        name
+    }
+
     fn by_table(
         &mut self,
         address: u64,
         names: &mut Names,
         warn: &mut dyn FnMut(String),
     ) -> Option<(NameId, u64)> {
+        let table = self.table(warn);
+        let number = table.find(address)?;
+        let function = table.function(number)?;
+        let start = function.start;
+        if let Some(name) = self.table_names.get(&number) {
+            return Some((*name, address - start));
+        }
+        let name = names.intern(&demangle(table.name(function)));
+        self.table_names.insert(number, name);
+        Some((name, address - start))
+    }
+
+    /// The symbol tables, read when first needed.
+    fn table(&self, warn: &mut dyn FnMut(String)) -> &FunctionTable {
         let (images, shown) = (&self.images, &self.shown);
-        let table = self.table.get_or_init(|| {
+        self.table.get_or_init(|| {
             let mini = images.iter().find_map(|image| mini_debug_info(image));
             let mini = mini.and_then(|mini| {
                 mini.map_err(|problem| {
@@ -174,14 +223,7 @@ impl Module {
             });
             let bytes = images.iter().map(|image| image.bytes());
             FunctionTable::of(bytes.chain(mini.as_deref()))
-        });
-        let number = table.find(address)?;
-        let function = table.function(number)?;
-        let name = self
-            .table_names
-            .entry(number)
-            .or_insert_with(|| names.intern(&demangle(table.name(function))));
-        Some((*name, address - function.start))
+        })
     }
 
     /// Says what could not be read, once.

@@ -2,8 +2,8 @@
 //!
 //! A sized function bounds its range, one without a size reaches to the next function or the end of its section
 //! and gives way to any that has a size. Labels, data, version markers and other things that are not functions
-//! never name code. Of several names for the same bytes a global one is taken before a weak one and that before a
-//! local one, then the first by the alphabet.
+//! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
+//! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
 
 use object::read::ReadRef;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
@@ -31,7 +31,8 @@ pub struct Function {
     /// Where its name is in the text.
     name: (u32, u32),
     sized: bool,
-    rank: u8,
+    /// Of several names for the same bytes the one of the lowest rank is taken.
+    rank: (bool, u8, bool),
 }
 
 impl FunctionTable {
@@ -87,10 +88,10 @@ impl FunctionTable {
                 },
                 name: (at as u32, self.text.len() as u32),
                 sized: size > 0,
-                rank: match (symbol.is_local(), symbol.is_weak()) {
-                    (true, _) => 2,
-                    (_, true) => 1,
-                    _ => 0,
+                rank: {
+                    let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
+                    let underscores = underscores.count() as u8;
+                    (symbol.is_local(), underscores, symbol.is_weak())
                 },
             });
         }

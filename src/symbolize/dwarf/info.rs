@@ -25,8 +25,8 @@ pub(super) struct Info<'d> {
     units: HashMap<(bool, u32), Rc<UnitData<'d>>>,
     /// Values of what the parent of a split unit knows.
     inherited: Option<Inherited>,
-    /// Names by DIE.
-    pub(super) names: HashMap<DieAt, Option<NameId>>,
+    /// Names by DIE, with whether they are the linker's.
+    pub(super) names: HashMap<DieAt, Option<(NameId, bool)>>,
 }
 
 /// What a split unit takes from the unit that names it.
@@ -49,6 +49,8 @@ pub(super) struct Wanted {
 /// A function at an address, with what is inlined there, outermost first.
 pub(super) struct NamedHit {
     pub name: Option<NameId>,
+    /// The name is put together, and the language has more in its names than that.
+    pub plain: bool,
     pub begin: u64,
     pub calls: Vec<(NameId, Call)>,
 }
@@ -171,11 +173,12 @@ impl<'d> Info<'d> {
         let calls = hit.calls.iter().map(|call| {
             // An inlined function without a name is shown as the function it is in.
             let name = self.name(call.callee, names).or(function);
-            (name.unwrap_or(Names::EMPTY), *call)
+            (name.map_or(Names::EMPTY, |(name, _)| name), *call)
         });
         let calls = calls.collect();
         Ok(Some(NamedHit {
-            name: function,
+            name: function.map(|(name, _)| name),
+            plain: data.scoped && function.is_some_and(|(_, linkage)| !linkage),
             begin: hit.begin,
             calls,
         }))

@@ -35,6 +35,8 @@ pub(super) trait Companions {
 pub(super) struct Found {
     /// The function, and where its range begins that covers the address.
     pub function: Option<(NameId, u64)>,
+    /// The function's name is put together from DWARF; that of the linker says more, such as its parameters.
+    pub plain: bool,
     /// Where in the source, in the function itself.
     pub source: Option<SourceLine>,
     /// Functions inlined there, outermost first.
@@ -109,6 +111,7 @@ impl DebugInfo {
         let calls: &[(NameId, Call)] = match &answer {
             Some(hit) => {
                 found.function = hit.name.map(|name| (name, hit.begin));
+                found.plain = hit.plain;
                 &hit.calls
             }
             None => &[],

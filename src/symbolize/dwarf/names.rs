@@ -8,6 +8,9 @@ use crate::symbolize::functions::demangle;
 /// References followed, and scopes put in front, at most.
 const MAX_STEPS: usize = 16;
 
+/// Stands for a type without a name.
+const UNNAMED: &str = "{unnamed}";
+
 /// A name as it is in the file.
 struct Raw<'d> {
     text: &'d [u8],
@@ -18,8 +21,8 @@ struct Raw<'d> {
 }
 
 impl<'d> Info<'d> {
-    /// The name of the function at a DIE; `None` for one that has none.
-    pub(super) fn name(&mut self, die: DieAt, names: &mut Names) -> Option<NameId> {
+    /// The name of the function at a DIE, and whether it is the linker's. `None` for one that has none.
+    pub(super) fn name(&mut self, die: DieAt, names: &mut Names) -> Option<(NameId, bool)> {
         if let Some(known) = self.names.get(&die) {
             return *known;
         }
@@ -30,10 +33,16 @@ impl<'d> Info<'d> {
                 demangle(&text)
             } else {
                 let mut scopes = self.scopes(raw.at);
+                if let Some(scope) = scopes.last_mut()
+                    && text == "operator()"
+                    && scope == UNNAMED
+                {
+                    "{lambda}".clone_into(scope);
+                }
                 scopes.push(text.into_owned());
                 scopes.join("::")
             };
-            names.intern(&full)
+            (names.intern(&full), raw.linkage)
         });
         self.names.insert(die, name);
         name
@@ -114,7 +123,7 @@ impl<'d> Info<'d> {
             Some(raw) => String::from_utf8_lossy(raw.text).into_owned(),
             // As the linker's names have it once they are demangled.
             None if self.is_namespace(at) => "(anonymous namespace)".to_owned(),
-            None => "{unnamed}".to_owned(),
+            None => UNNAMED.to_owned(),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) struct UnitData<'d> {
     /// Its functions are in another file: the ID of the unit there, and the file's name.
     pub split: Option<(DwoId, Slice<'d>)>,
     /// Names of its language are made of scopes.
-    scoped: bool,
+    pub scoped: bool,
     functions: OnceCell<Result<Functions, gimli::Error>>,
     pub lines: OnceCell<Result<Option<Lines<'d>>, gimli::Error>>,
 }
