@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -155,6 +155,7 @@ fn sections(file: &File) -> Result<Rc<Sections>, Refusal> {
 
 /// CRC-32 of a whole file, as in `.gnu_debuglink`.
 fn checksum(mut file: &File) -> io::Result<u32> {
+    file.rewind()?;
     let mut hasher = crc32fast::Hasher::new();
     let mut block = vec![0; 1 << 16];
     loop {

@@ -40,6 +40,16 @@ const NEEDED: [SectionId; 9] = [
     SectionId::DebugLine,
 ];
 
+/// What a `.dwp` file must have besides. Its index of type units, which are not needed, is broken in those of binutils.
+const OF_PACKAGES: [SectionId; 6] = [
+    SectionId::DebugCuIndex,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
+    SectionId::DebugTypes,
+];
+
 impl Sections {
     /// Maps `file`. With `split` its sections are those of a `.dwo` or `.dwp` file.
     pub fn open(file: &File, split: bool) -> Result<Sections, String> {
@@ -50,21 +60,33 @@ impl Sections {
         if !elf.is_little_endian() {
             return Err("big-endian files are not supported".to_owned());
         }
-        let extra = [SectionId::DebugCuIndex, SectionId::DebugTuIndex];
-        let debug = NEEDED.into_iter().chain(extra).filter_map(|id| {
+        let package: &[SectionId] = if split { &OF_PACKAGES } else { &[] };
+        let debug = NEEDED.iter().chain(package).filter_map(|id| {
+            let id = *id;
             let name = if split { id.dwo_name()? } else { id.name() };
-            let section = elf.section_by_name(name)?;
-            let range = section.compressed_file_range().ok()?;
+            // The older way to compress changes the name.
+            let section = elf.section_by_name(name).or_else(|| {
+                let old = name.strip_prefix(".debug_")?;
+                elf.section_by_name(&format!(".zdebug_{old}"))
+            })?;
+            let (place, compressed) = match section.compressed_file_range() {
+                Ok(range) => {
+                    let start = usize::try_from(range.offset).ok()?;
+                    let len = usize::try_from(range.compressed_size).ok()?;
+                    let compressed = match range.format {
+                        CompressionFormat::None => None,
+                        format => Some((format, range.uncompressed_size)),
+                    };
+                    (start..start.saturating_add(len), compressed)
+                }
+                // It is there all the same: it must not look as if there were none.
+                Err(_) => (0..1, Some((CompressionFormat::Unknown, 0))),
+            };
             // A debug section of a file whose debug information is elsewhere has no bytes.
-            let start = usize::try_from(range.offset).ok()?;
-            let len = usize::try_from(range.compressed_size).ok()?;
-            (len > 0).then(|| Section {
+            (!place.is_empty()).then(|| Section {
                 id,
-                place: start..start.saturating_add(len),
-                compressed: match range.format {
-                    CompressionFormat::None => None,
-                    format => Some((format, range.uncompressed_size)),
-                },
+                place,
+                compressed,
                 inflated: OnceCell::new(),
             })
         });

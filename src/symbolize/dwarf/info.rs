@@ -79,7 +79,12 @@ impl<'d> Info<'d> {
     ) -> Result<Info<'d>, String> {
         let parent = load(parent)?;
         let dwarf = if own.has(SectionId::DebugCuIndex) {
-            let package = DwarfPackage::load(|id| part(own, id), Slice::default())
+            // All its sections have to be there: the index cuts its share out of each.
+            let section = |id| {
+                let bytes = own.get(id).map_err(Problem)?;
+                Ok(Slice::new(bytes, gimli::LittleEndian))
+            };
+            let package = DwarfPackage::load(section, Slice::default())
                 .map_err(|problem: Problem| problem.0)?;
             let found = package.find_cu(wanted.id, &parent).map_err(broken)?;
             found.ok_or("the package does not have the unit")?
