@@ -186,8 +186,11 @@ pub fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
-    cpp_demangle::Symbol::new(name)
-        .ok()
+    // Other names are types to the demangler: `a` is `signed char`.
+    let mangled = name.starts_with("_Z");
+    let symbol = mangled.then(|| cpp_demangle::Symbol::new(name).ok());
+    symbol
+        .flatten()
         .and_then(|cpp| cpp.demangle().ok())
         .unwrap_or_else(|| name.to_owned())
 }
@@ -230,6 +233,8 @@ mod tests {
             "core::fmt::write"
         );
         assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
-        assert_eq!(demangle("_Z"), "_Z");
+        for name in ["_Z", "a", "i", "Pc", "St", "f", "_GLOBAL__I_x", ""] {
+            assert_eq!(demangle(name), name);
+        }
     }
 }

@@ -52,8 +52,10 @@ impl Program {
     fn new(path: PathBuf) -> Program {
         let bytes = fs::read(&path).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
-        let text = elf.section_by_name(".text").unwrap();
-        let all = text.address()..text.address() + text.size();
+        // Code that is placed far from the rest, where there is such.
+        let sections = [".text", ".far"].into_iter();
+        let sections = sections.filter_map(|name| elf.section_by_name(name));
+        let all = sections.flat_map(|s| s.address()..s.address() + s.size());
         let (mut symbols, mut starts) = (Vec::new(), HashMap::<String, Vec<u64>>::new());
         for symbol in elf.symbols().filter(|s| s.kind() == SymbolKind::Text) {
             let (start, name) = (symbol.address(), symbol.name().unwrap());
@@ -348,6 +350,24 @@ fn a_cpp_program_of_many_templates_agrees() {
 fn a_rust_program_agrees() {
     let flags = ["-O", "-g", "-Clink-arg=-Wl,--build-id"];
     build("rustc", "burn.rs", &flags).1.compare();
+}
+
+/// A07: every segment has its own difference between addresses and offsets in the file.
+#[test]
+fn programs_with_far_segments_agree() {
+    let far = "-Wl,--section-start=.far=0x10000000";
+    for kind in ["-no-pie", "-pie", "-static-pie"] {
+        let model = if kind == "-no-pie" {
+            "-fno-pie"
+        } else {
+            "-fPIE"
+        };
+        let flags = ["-O2", "-g", kind, model, far, ID];
+        let (_dir, program) = build("gcc", "far.c", &flags);
+        let placed = program.addresses.iter().filter(|a| **a >= 0x1000_0000);
+        assert!(placed.count() > 50, "{kind}");
+        program.compare();
+    }
 }
 
 /// For another program: `AGREEMENT_OF=/usr/bin/x cargo test --test suite any_program -- --ignored --nocapture`.

@@ -83,6 +83,14 @@ impl Elf {
         start..start + symbol.size()
     }
 
+    /// File offsets of the one function in whose mangled name `part` is.
+    pub fn range_like(&self, part: &str) -> std::ops::Range<u64> {
+        let elf = object::File::parse(&*self.bytes).unwrap();
+        let mut names = elf.symbols().filter_map(|s| s.name().ok());
+        let name = names.find(|name| name.contains(part)).unwrap();
+        self.range(name)
+    }
+
     pub fn build_id(&self) -> &BuildId {
         self.build_id.as_ref().unwrap()
     }
