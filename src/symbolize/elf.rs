@@ -32,6 +32,15 @@ pub(super) struct Symbol {
     pub inlined: Vec<(NameId, Option<SourceLine>)>,
 }
 
+/// The files of this machine that a mapped file's names come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FilesUsed {
+    /// The mapped file itself, unless only its debug file is here.
+    pub executable: Option<PathBuf>,
+    /// Its separate debug file.
+    pub debug: Option<PathBuf>,
+}
+
 /// One mapped file that is believed.
 pub(super) struct Module {
     /// What messages call it.
@@ -41,6 +50,7 @@ pub(super) struct Module {
     lines: bool,
     debug: Option<DebugInfo>,
     images: Vec<Rc<Sections>>,
+    used: FilesUsed,
     table: OnceCell<FunctionTable>,
     /// Names of functions of the table, by number.
     table_names: HashMap<u32, NameId>,
@@ -65,6 +75,10 @@ impl Module {
             loads,
             verified,
         } = believed;
+        let used = FilesUsed {
+            executable: binary.as_ref().map(|opened| opened.path.clone()),
+            debug: debug.as_ref().map(|file| file.path.clone()),
+        };
         let binary = binary.map(|opened| (opened.path, opened.sections));
         let debug = debug.map(|file| (file.path, file.sections));
         let files: Vec<(PathBuf, Rc<Sections>)> = binary.into_iter().chain(debug).collect();
@@ -105,11 +119,17 @@ impl Module {
             lines,
             debug: info,
             images: files.into_iter().map(|(_, sections)| sections).collect(),
+            used,
             table: OnceCell::new(),
             table_names: HashMap::new(),
             fuller_names: HashMap::new(),
             told: (false, false),
         }
+    }
+
+    /// Where names come from.
+    pub fn used(&self) -> &FilesUsed {
+        &self.used
     }
 
     /// The symbols at `offsets` of the file, best sorted; `None` where there is no name.

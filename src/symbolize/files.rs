@@ -206,7 +206,7 @@ impl Finder {
         kind: FileKind,
         warn: &mut dyn FnMut(String),
     ) -> Option<Opened> {
-        let path = self.fetch.as_mut()?.fetch(id, kind)?;
+        let path = self.fetch.as_mut()?.fetch(id, kind, warn)?;
         match debug_files::open_by_id(&path, id) {
             Ok(sections) => Some(Opened { path, sections }),
             Err(problem) => {

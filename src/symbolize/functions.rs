@@ -5,6 +5,8 @@
 //! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
 //! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
 
+use std::fmt::{self, Write};
+
 use object::read::ReadRef;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
@@ -19,6 +21,19 @@ pub struct FunctionTable {
     functions: Vec<Function>,
     sized: Flat<u32>,
     sizeless: Flat<u32>,
+}
+
+/// A function as others know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownFunction<'n> {
+    /// Address in the image.
+    pub start: u64,
+    /// Bytes it has, or may have.
+    pub size: u64,
+    /// Mangled name.
+    pub name: &'n str,
+    /// It says itself how long it is.
+    pub sized: bool,
 }
 
 /// A function symbol.
@@ -53,6 +68,38 @@ impl FunctionTable {
         }
         table.build();
         table
+    }
+
+    /// A table of functions that are known otherwise than by a symbol table here. Of several names for the same bytes the
+    /// first by the alphabet is taken.
+    pub fn known<'n>(functions: impl IntoIterator<Item = KnownFunction<'n>>) -> FunctionTable {
+        let mut table = FunctionTable::default();
+        for known in functions {
+            let at = table.text.len();
+            if at.saturating_add(known.name.len()) > u32::MAX as usize {
+                break;
+            }
+            table.text.push_str(known.name);
+            table.functions.push(Function {
+                start: known.start,
+                end: known.start.saturating_add(known.size),
+                name: (at as u32, table.text.len() as u32),
+                sized: known.sized,
+                rank: (false, 0, false),
+            });
+        }
+        table.build();
+        table
+    }
+
+    /// All functions, by start: each name once for its bytes.
+    pub fn all(&self) -> impl Iterator<Item = KnownFunction<'_>> {
+        self.functions.iter().map(|function| KnownFunction {
+            start: function.start,
+            size: function.end.saturating_sub(function.start),
+            name: self.name(*function),
+            sized: function.sized,
+        })
     }
 
     fn read<'data, R: ReadRef<'data>>(&mut self, data: R) -> Option<()> {
@@ -181,18 +228,37 @@ pub fn address_of(loads: &[Load], offset: u64) -> Option<u64> {
     Some(load.vaddr.wrapping_add(offset - load.offset))
 }
 
+/// Longer names, as written out, stay as they are in the file: a short one can stand for gigabytes.
+const MAX_DEMANGLED: usize = 1 << 16;
+
 /// `name` as its source has it, for C++ and Rust; others as they are.
 pub fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
+    let mut text = Bounded(String::new());
+    let written = if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        write!(text, "{rust:#}").is_ok()
+    } else if name.starts_with("_Z")
+        // Other names are types to the demangler: `a` is `signed char`.
+        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
+    {
+        let options = cpp_demangle::DemangleOptions::default();
+        cpp.structured_demangle(&mut text, &options).is_ok()
+    } else {
+        false
+    };
+    if written { text.0 } else { name.to_owned() }
+}
+
+/// Text that does not grow beyond [`MAX_DEMANGLED`].
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len().saturating_add(part.len()) > MAX_DEMANGLED {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
     }
-    // Other names are types to the demangler: `a` is `signed char`.
-    let mangled = name.starts_with("_Z");
-    let symbol = mangled.then(|| cpp_demangle::Symbol::new(name).ok());
-    symbol
-        .flatten()
-        .and_then(|cpp| cpp.demangle().ok())
-        .unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -222,6 +288,53 @@ mod tests {
         assert_eq!(address_of(&loads, 0x2004), Some(0x1000_0004));
         assert_eq!(address_of(&loads, 0x3004), Some(0x2000_0004));
         assert_eq!(address_of(&loads, u64::MAX), None);
+    }
+
+    #[test]
+    fn tables_can_be_taken_apart_and_put_together() {
+        let known = [
+            ("a", 0x10, 0x20, true),
+            ("b", 0x18, 0x4, true),
+            ("c", 0x40, 0x8, false),
+        ]
+        .map(|(name, start, size, sized)| KnownFunction {
+            start,
+            size,
+            name,
+            sized,
+        });
+        let table = FunctionTable::known(known);
+        assert!(table.all().eq(known));
+        let name = |address| {
+            let function = table.function(table.find(address)?)?;
+            Some(table.name(function))
+        };
+        assert_eq!(name(0x10), Some("a"));
+        assert_eq!(name(0x1b), Some("b"));
+        assert_eq!(name(0x1c), Some("a"));
+        assert_eq!(name(0x30), None);
+        assert_eq!(name(0x47), Some("c"));
+        assert_eq!(name(0x48), None);
+    }
+
+    /// Each template argument names the one before it twice.
+    #[test]
+    fn a_name_that_stands_for_gigabytes_stays_as_it_is() {
+        let doubled = |levels: usize| {
+            let digit = |n: usize| std::char::from_digit(n as u32, 36).unwrap();
+            let digit = |n: usize| digit(n).to_ascii_uppercase();
+            let mut name = "_Z1fSt4pairIiiE".to_owned();
+            // Substitution S_ is `std::pair`, S0_ the first pair, and each further pair adds one.
+            for level in 0..levels {
+                let before = digit(level);
+                name.push_str(&format!("S_IS{before}_S{before}_E"));
+            }
+            name
+        };
+        let lens: Vec<usize> = [4, 8].map(|n| demangle(&doubled(n)).len()).into();
+        assert!(lens[1] > 10 * lens[0], "{lens:?}");
+        let name = doubled(30);
+        assert_eq!(demangle(&name), name);
     }
 
     #[test]

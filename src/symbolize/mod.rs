@@ -50,6 +50,7 @@ use crate::profile::{
 };
 use crate::timeline::file_name;
 
+pub use elf::FilesUsed;
 pub use search::{Fetch, FileKind};
 pub use vmlinux::KernelIdentity;
 
@@ -217,6 +218,12 @@ impl Symbolizer {
     /// Files that no place here has are asked for there.
     pub fn set_fetch(&mut self, fetch: Box<dyn Fetch>) {
         self.finder.fetch = Some(fetch);
+    }
+
+    /// The files a mapped file's names came from; `None` when it has not been needed, or was not believed.
+    pub fn files_used(&self, file: FileNumber) -> Option<&FilesUsed> {
+        let state = self.files.get(file as usize)?.state.as_ref()?;
+        state.as_ref().ok().map(Module::used)
     }
 
     /// The saved perf maps.

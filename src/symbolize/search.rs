@@ -35,8 +35,14 @@ impl FileKind {
 
 /// Brings files from elsewhere, when no place here has them.
 pub trait Fetch {
-    /// The file of a build ID; `None` when it is not to be had. It is compared like any other.
-    fn fetch(&mut self, build_id: &BuildId, kind: FileKind) -> Option<PathBuf>;
+    /// The file of a build ID; `None` when it is not to be had. It is compared like any other. What the user should
+    /// know goes to `warn`.
+    fn fetch(
+        &mut self,
+        build_id: &BuildId,
+        kind: FileKind,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<PathBuf>;
 }
 
 /// A directory of debug files, on this machine or below another machine's root.

@@ -8,6 +8,9 @@ use crate::symbolize::functions::demangle;
 /// References followed, and scopes put in front, at most.
 const MAX_STEPS: usize = 16;
 
+/// Longer names are none.
+const MAX_NAME: usize = 1 << 16;
+
 /// Stands for a type without a name.
 const UNNAMED: &str = "{unnamed}";
 
@@ -71,7 +74,8 @@ impl<'d> Info<'d> {
                 _ => continue,
             };
             let text = dwarf.attr_string(&data.unit, attr.value()).ok();
-            let text = text.map(|text| text.slice()).filter(|t| !t.is_empty());
+            let text = text.map(|text| text.slice());
+            let text = text.filter(|text| (1..MAX_NAME).contains(&text.len()));
             if let Some(text) = text
                 && (linkage || own.is_none())
             {

@@ -77,6 +77,9 @@ pub(super) struct Hit {
     pub calls: Vec<Call>,
 }
 
+/// Ranges of one list after the other that are read of a unit at most: many DIEs of a hostile file can share a long list.
+const MAX_RANGES: usize = 1 << 22;
+
 /// Attributes that make up address ranges.
 #[derive(Default)]
 struct Extent<'d> {
@@ -101,6 +104,7 @@ impl<'d> Extent<'d> {
         self,
         dwarf: &Dwarf<'d>,
         unit: &Unit<Slice<'d>>,
+        budget: &mut usize,
         mut each: impl FnMut(u64, u64),
     ) -> Result<(), gimli::Error> {
         let mut each = |begin: u64, end: u64| {
@@ -111,7 +115,10 @@ impl<'d> Extent<'d> {
         if let Some(value) = self.ranges
             && let Some(mut list) = dwarf.attr_ranges(unit, value)?
         {
-            while let Some(range) = list.next()? {
+            while *budget > 0
+                && let Some(range) = list.next()?
+            {
+                *budget -= 1;
                 each(range.begin, range.end);
             }
             return Ok(());
@@ -216,7 +223,10 @@ impl<'d> UnitData<'d> {
             unit.low_pc = address;
         }
         let mut ranges = Vec::new();
-        extent.resolve(dwarf, &unit, |begin, end| ranges.push((begin, end)))?;
+        let mut budget = MAX_RANGES;
+        extent.resolve(dwarf, &unit, &mut budget, |begin, end| {
+            ranges.push((begin, end));
+        })?;
         let is_skeleton = dwarf.file_type == gimli::DwarfFileType::Main;
         let split = match (unit.dwo_id, text(&unit, dwo_name)) {
             (Some(id), Some(name)) if is_skeleton => Some((id, name)),
@@ -274,7 +284,11 @@ impl<'d> UnitData<'d> {
     /// Rough number of things kept of this unit.
     pub fn weight(&self) -> usize {
         let functions = match self.functions.get() {
-            Some(Ok(f)) => f.by_address.len() + f.dies.len() + f.scopes.len(),
+            Some(Ok(f)) => {
+                let trees = f.trees.borrow();
+                let inlined: usize = trees.values().map(|tree| tree.ranges.len()).sum();
+                f.by_address.len() + f.dies.len() + f.scopes.len() + 2 * inlined
+            }
             _ => 0,
         };
         let lines = match self.lines.get() {
@@ -324,7 +338,7 @@ impl<'d> UnitData<'d> {
         dwarf: &Dwarf<'d>,
         mut each: impl FnMut(u64, u64, UnitOffset),
     ) -> Result<Vec<(u32, u32)>, gimli::Error> {
-        let mut scopes = Vec::new();
+        let (mut scopes, mut budget) = (Vec::new(), MAX_RANGES);
         let mut open: Vec<(isize, u32)> = Vec::new();
         let mut entries = self.unit.entries_raw(None)?;
         while !entries.is_empty() {
@@ -354,7 +368,9 @@ impl<'d> UnitData<'d> {
                 let attr = entries.read_attribute(*spec)?;
                 extent.take(attr.name(), attr.value());
             }
-            extent.resolve(dwarf, &self.unit, |begin, end| each(begin, end, die))?;
+            extent.resolve(dwarf, &self.unit, &mut budget, |begin, end| {
+                each(begin, end, die);
+            })?;
         }
         Ok(scopes)
     }
@@ -441,7 +457,8 @@ impl<'d> UnitData<'d> {
         let number = tree.calls.len() as u32;
         tree.calls.push(call);
         let ranges = &mut tree.ranges;
-        extent.resolve(dwarf, &self.unit, |begin, end| {
+        let mut budget = MAX_RANGES.saturating_sub(ranges.len());
+        extent.resolve(dwarf, &self.unit, &mut budget, |begin, end| {
             ranges.push((depth, begin, end, number));
         })
     }

@@ -342,6 +342,36 @@ fn an_unknown_compression_costs_lines_only() {
     place.symbols_only(&[], "compressed in a way that is not known here");
 }
 
+/// Line tables are not looked at for views that show no lines.
+#[test]
+fn broken_line_tables_cost_lines_only() {
+    let place = Place::new(&[]);
+    let before = place.whole(&[]);
+    let mut bytes = fs::read(&place.elf.path).unwrap();
+    let (offset, len) = {
+        use object::{Object, ObjectSection};
+        let elf = object::File::parse(&*bytes).unwrap();
+        elf.section_by_name(".debug_line")
+            .unwrap()
+            .file_range()
+            .unwrap()
+    };
+    bytes[offset as usize..][..len as usize].fill(0xee);
+    fs::write(&place.elf.path, bytes).unwrap();
+    assert_eq!(place.whole(&[]), before);
+    let standard = Run::report(&["--standard"], &place.capture);
+    let told = standard
+        .err
+        .lines()
+        .filter(|l| l.contains("some debug information not used"));
+    assert_eq!(told.count(), 1, "{}", standard.err);
+    let standard = standard.ok();
+    assert!(
+        standard.contains(" inner ") && !standard.contains("prog.c:"),
+        "{standard}"
+    );
+}
+
 #[test]
 fn split_dwarf_is_read_where_it_is_and_missed_once_where_it_is_not() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {

@@ -15,7 +15,7 @@ use bprof::format::aid::{KernelSymbol, KernelSymbols};
 use bprof::format::end::{End, EndReason};
 use bprof::format::header::{EventInfo, Header, Sampling};
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Task};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSegment, ObjectSymbol};
 
 /// A real program, so that names come out of an ELF file. Its functions are long enough for a return
 /// address in the middle.
