@@ -127,6 +127,11 @@ impl Module {
         }
     }
 
+    /// Whether a file became shorter while it was read: what it gave may be anything.
+    pub fn has_shrunk(&self) -> bool {
+        self.images.iter().any(|image| image.have_shrunk())
+    }
+
     /// Where names come from.
     pub fn used(&self) -> &FilesUsed {
         &self.used

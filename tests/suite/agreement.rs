@@ -363,9 +363,13 @@ fn programs_with_far_segments_agree() {
             "-fPIE"
         };
         let flags = ["-O2", "-g", kind, model, far, ID];
-        let (_dir, program) = build("gcc", "far.c", &flags);
-        let placed = program.addresses.iter().filter(|a| **a >= 0x1000_0000);
-        assert!(placed.count() > 50, "{kind}");
+        let (_dir, mut program) = build("gcc", "far.c", &flags);
+        let is_far = |address: &u64| *address >= 0x1000_0000;
+        let far = program.addresses.iter().filter(|a| is_far(a)).count();
+        assert!(far > 50, "{kind}");
+        // The C library in the static one has been looked at by another test.
+        let step = if kind == "-static-pie" { 16 } else { 1 };
+        program.addresses.retain(|a| is_far(a) || *a % step == 0);
         program.compare();
     }
 }
