@@ -16,7 +16,7 @@
 
 mod incoming;
 mod intern;
-mod mapped;
+pub(crate) mod mapped;
 pub mod reader;
 mod scan;
 mod source;

@@ -20,10 +20,13 @@ const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if let Some(dir) = &args.symfs
-        && !dir.is_dir()
-    {
-        bail!("--symfs {}: no such directory", dir.display());
+    for (option, dirs) in [("--symfs", &args.symfs), ("--debug-dir", &args.debug_dir)] {
+        if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
+            bail!("{option} {}: no such directory", dir.display());
+        }
+    }
+    if let Some(file) = args.vmlinux.as_ref().filter(|file| !file.is_file()) {
+        bail!("--vmlinux {}: no such file", file.display());
     }
     let reader = open(&args.file)?;
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
@@ -69,6 +72,11 @@ fn report(
 ) -> io::Result<Done> {
     let options = Options {
         symfs: args.symfs.clone(),
+        debug_dirs: args.debug_dir.clone(),
+        require_build_id: args.require_build_id,
+        vmlinux: args.vmlinux.clone(),
+        // Other views show no lines.
+        lines: args.view.standard,
     };
     let mut warn = |message: &str| tell(message);
     if args.view.standard {

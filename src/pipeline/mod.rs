@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use crate::capture::{Aids, Reader, SegmentReader};
 use crate::event::ProcessKey;
 use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
-use crate::symbolize::{Aid, Options, Symbolizer};
+use crate::symbolize::{Aid, KernelIdentity, Options, Symbolizer};
 
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
@@ -67,6 +67,12 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 kernel,
                 vdso,
                 perf_maps,
+                layouts: Vec::new(),
+                kernel_identity: KernelIdentity {
+                    build_id: reader.header().kernel_build_id.clone(),
+                    release: reader.header().kernel_release.clone(),
+                    stext: 0,
+                },
             },
         ),
         damage,

@@ -1,8 +1,15 @@
 //! (file, offset, build ID) -> symbol, or the reason why there is none.
 //!
-//! Names come from four places and no other: the file that was mapped, if it is here and believed
-//! ([`files`]); the kernel symbols, the vdso image and the perf maps saved in the capture. "No name" is
+//! Names come from four places and no other: the file that was mapped with its debug files, if they are here and
+//! believed; the kernel symbols, the vdso image and the perf maps saved in the capture. "No name" is
 //! data, not an error: the frame gets a label and its [`Reason`] is counted.
+//!
+//! ```text
+//! search   where a file may be            files        which of them is believed to be what was mapped
+//! sysroot  paths below --symfs            debug_files  separate debug files, by build ID or checksum
+//! sections an ELF file's bytes            elf          names from one file: DWARF first, then symbol tables
+//! dwarf    functions, inlined, lines      functions    symbol tables          vmlinux  the kernel's lines
+//! ```
 //!
 //! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
 //! `[memfd:name]` memory with a name but no path, `[heap]` and the like as the kernel calls them,
@@ -18,31 +25,41 @@
     )
 )]
 
-pub mod files;
 pub mod functions;
 pub mod kernel;
 pub mod perf_map;
 
-mod companions;
+mod debug_files;
+mod dwarf;
 mod elf;
+mod files;
+mod flat;
+mod search;
+mod sections;
+mod sysroot;
+mod vmlinux;
 
 use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
-use crate::event::{MappedFile, MappedKind};
-use crate::format::aid::{KernelSymbols, PerfMap, Vdso};
+use crate::event::{BuildId, InodeKey, MappedFile, MappedKind};
+use crate::format::aid::{KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{
-    FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SourceLine,
-    SymbolFrame,
+    FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SymbolFrame,
 };
 use crate::timeline::file_name;
 
-use elf::{ElfReader, Symbol};
-use files::{Believed, Disbelief};
-use functions::{FunctionTable, demangle};
+pub use elf::FilesUsed;
+pub use search::{Fetch, FileKind};
+pub use vmlinux::KernelIdentity;
+
+use elf::{Module, Symbol};
+use files::{Disbelief, Finder};
+use functions::{FunctionTable, address_of, demangle, loads};
 use kernel::KernelTable;
 use perf_map::PerfMaps;
+use vmlinux::Vmlinux;
 
 /// Number of a mapped file in a [`Symbolizer`].
 pub type FileNumber = u32;
@@ -78,10 +95,44 @@ pub enum Code {
 }
 
 /// Options of symbolization.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
-    /// Recorded paths are looked up below this directory.
-    pub symfs: Option<PathBuf>,
+    /// Recorded paths are looked up below these directories, first to last.
+    pub symfs: Vec<PathBuf>,
+    /// Directories with separate debug files, before the system's.
+    pub debug_dirs: Vec<PathBuf>,
+    /// Files without a build ID give no names.
+    pub require_build_id: bool,
+    /// The image of the recorded kernel.
+    pub vmlinux: Option<PathBuf>,
+    /// Source lines are wanted; without, line tables are not read. Inlined functions are found either way.
+    pub lines: bool,
+}
+
+impl Default for Options {
+    /// This machine's files, with lines.
+    fn default() -> Options {
+        Options {
+            symfs: Vec::new(),
+            debug_dirs: Vec::new(),
+            require_build_id: false,
+            vmlinux: None,
+            lines: true,
+        }
+    }
+}
+
+/// How a mapped file is laid out, so that addresses in it can be translated when it is gone and its debug file is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Path as recorded.
+    pub path: Vec<u8>,
+    /// Which file, when known.
+    pub inode: Option<InodeKey>,
+    /// Its build ID.
+    pub build_id: Option<BuildId>,
+    /// Its PT_LOAD program headers.
+    pub loads: Vec<Load>,
 }
 
 /// What the capture itself carries for names.
@@ -93,14 +144,27 @@ pub struct Aid {
     pub vdso: Option<Vdso>,
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
+    /// Layouts of mapped files.
+    pub layouts: Vec<Layout>,
+    /// Which kernel it was; its `_stext` is taken from `kernel`.
+    pub kernel_identity: KernelIdentity,
+}
+
+/// The vdso: its functions and where they are in the image.
+struct VdsoTable {
+    functions: FunctionTable,
+    loads: Vec<Load>,
 }
 
 /// Resolves places to names, each once.
 pub struct Symbolizer {
     options: Options,
-    elf: ElfReader,
+    finder: Finder,
     kernel: KernelTable,
-    vdso: Option<FunctionTable>,
+    kernel_identity: KernelIdentity,
+    /// Looked for when the first kernel address is resolved.
+    vmlinux: Option<Option<Vmlinux>>,
+    vdso: Option<VdsoTable>,
     perf_maps: PerfMaps,
     files: Vec<FileEntry>,
     file_index: HashMap<MappedFile, FileNumber>,
@@ -116,7 +180,7 @@ struct FileEntry {
     file: MappedFile,
     name: String,
     /// Looked for when it is first needed.
-    state: Option<Result<Believed, Disbelief>>,
+    state: Option<Result<Module, Disbelief>>,
     /// Frames of samples without a name.
     unnamed: u64,
 }
@@ -124,11 +188,22 @@ struct FileEntry {
 impl Symbolizer {
     /// A symbolizer with the aid of one capture.
     pub fn new(options: Options, aid: Aid) -> Symbolizer {
+        let kernel_identity = KernelIdentity {
+            stext: aid.kernel.stext,
+            ..aid.kernel_identity
+        };
         Symbolizer {
-            elf: ElfReader::new(options.symfs.as_deref()),
+            finder: Finder::new(&options, aid.layouts),
             options,
             kernel: KernelTable::new(aid.kernel),
-            vdso: aid.vdso.and_then(|v| FunctionTable::parse(&*v.image)),
+            kernel_identity,
+            vmlinux: None,
+            vdso: aid.vdso.and_then(|v| {
+                Some(VdsoTable {
+                    functions: FunctionTable::parse(&*v.image)?,
+                    loads: loads(&*v.image),
+                })
+            }),
             perf_maps: PerfMaps::new(aid.perf_maps),
             files: Vec::new(),
             file_index: HashMap::new(),
@@ -138,6 +213,17 @@ impl Symbolizer {
             warnings: Vec::new(),
             naming: Naming::default(),
         }
+    }
+
+    /// Files that no place here has are asked for there.
+    pub fn set_fetch(&mut self, fetch: Box<dyn Fetch>) {
+        self.finder.fetch = Some(fetch);
+    }
+
+    /// The files a mapped file's names came from; `None` when it has not been needed, or was not believed.
+    pub fn files_used(&self, file: FileNumber) -> Option<&FilesUsed> {
+        let state = self.files.get(file as usize)?.state.as_ref()?;
+        state.as_ref().ok().map(Module::used)
     }
 
     /// The saved perf maps.
@@ -240,6 +326,12 @@ impl Symbolizer {
                     _ => Reason::NoSymbol,
                 },
                 frames: f.unnamed,
+                detail: match &f.state {
+                    Some(Err(found)) if found.reason != Reason::FileMissing => {
+                        Some(found.message.clone())
+                    }
+                    _ => None,
+                },
             })
             .collect();
         naming
@@ -257,17 +349,23 @@ impl Symbolizer {
     pub fn resolve(&mut self, names: &mut Names) {
         let first = self.resolutions.len();
         let mut by_file: HashMap<FileNumber, Vec<u64>> = HashMap::new();
+        let mut kernel = Vec::new();
         for place in self.places.iter().skip(first) {
-            if let Code::File(file, offset) = place.code {
-                by_file.entry(file).or_default().push(offset);
+            match place.code {
+                Code::File(file, offset) => by_file.entry(file).or_default().push(offset),
+                Code::Kernel(address) => kernel.push(address),
+                _ => {}
             }
         }
-        let mut batches: Vec<(FileNumber, Vec<u64>)> = by_file.into_iter().collect();
-        batches.sort_unstable_by_key(|(file, _)| *file);
-        let mut batches: HashMap<FileNumber, Batch> = batches
-            .into_iter()
-            .map(|(file, offsets)| (file, self.batch(file, offsets)))
-            .collect();
+        let mut files: Vec<(FileNumber, Vec<u64>)> = by_file.into_iter().collect();
+        files.sort_unstable_by_key(|(file, _)| *file);
+        let mut batches = Batches {
+            files: files
+                .into_iter()
+                .map(|(file, offsets)| (file, self.batch(file, offsets, names)))
+                .collect(),
+            kernel: self.kernel_batch(kernel, names),
+        };
         for i in first..self.places.len() {
             let Some(place) = self.places.get(i).copied() else {
                 break;
@@ -278,43 +376,68 @@ impl Symbolizer {
     }
 
     /// All symbols of one file.
-    fn batch(&mut self, file: FileNumber, mut offsets: Vec<u64>) -> Batch {
+    fn batch(&mut self, file: FileNumber, mut offsets: Vec<u64>, names: &mut Names) -> Batch {
         offsets.sort_unstable();
         offsets.dedup();
         let Some(entry) = self.files.get_mut(file as usize) else {
             return Batch::default();
         };
-        let symfs = self.options.symfs.as_deref();
-        let state = entry
-            .state
-            .get_or_insert_with(|| files::believe(&entry.file, symfs));
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let finder = &mut self.finder;
+        let lines = self.options.lines;
+        let state = entry.state.get_or_insert_with(|| {
+            let believed = finder.believe(&entry.file, &mut warn)?;
+            Ok(Module::open(believed, lines, finder.search(), &mut warn))
+        });
         let symbols = match state {
             Err(disbelief) => Err(disbelief.reason),
-            Ok(believed) => {
-                let warnings = &mut self.warnings;
-                let mut warn = |message| warnings.push(message);
-                match self.elf.symbols(&believed.path, &offsets, &mut warn) {
-                    Ok(symbols) => Ok((believed.verified, symbols)),
-                    Err(message) => {
-                        warn(format!("{}: no names: {message}", believed.path.display()));
-                        *state = Err(Disbelief {
-                            reason: Reason::NotElf,
-                            message,
-                        });
-                        Err(Reason::NotElf)
-                    }
+            Ok(module) => {
+                let symbols = module.symbols(&offsets, names, &mut warn);
+                match module.has_shrunk() {
+                    false => Ok((module.verified, symbols)),
+                    true => Err(Reason::Unreadable),
                 }
             }
         };
+        if let (Err(Reason::Unreadable), Some(Ok(_))) = (&symbols, &entry.state) {
+            let path = String::from_utf8_lossy(&entry.file.path);
+            let message = format!("{path} became shorter while it was read");
+            warn(format!("{message}: it gives no names from here on"));
+            let reason = Reason::Unreadable;
+            entry.state = Some(Err(Disbelief { reason, message }));
+        }
         Batch { offsets, symbols }
     }
 
-    fn name(
-        &self,
-        place: Place,
-        batches: &mut HashMap<FileNumber, Batch>,
-        names: &mut Names,
-    ) -> Resolution {
+    /// What the image of the kernel says of addresses.
+    fn kernel_batch(&mut self, mut addresses: Vec<u64>, names: &mut Names) -> Batch {
+        if addresses.is_empty() {
+            return Batch::default();
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let (options, finder, identity) = (&self.options, &self.finder, &self.kernel_identity);
+        let vmlinux = self.vmlinux.get_or_insert_with(|| {
+            let given = options.vmlinux.as_deref();
+            Vmlinux::find(identity, given, options.lines, finder.search(), &mut warn)
+        });
+        let Some(vmlinux) = vmlinux else {
+            return Batch::default();
+        };
+        let symbols = addresses
+            .iter()
+            .map(|address| vmlinux.symbol(*address, names, &mut warn));
+        let symbols = Ok((true, symbols.collect()));
+        Batch {
+            offsets: addresses,
+            symbols,
+        }
+    }
+
+    fn name(&self, place: Place, batches: &mut Batches, names: &mut Names) -> Resolution {
         let back = u64::from(place.is_return);
         let user = |names: &mut Names, name: &str, module: &str| Frame {
             name: names.intern(name),
@@ -325,13 +448,15 @@ impl Symbolizer {
         match place.code {
             Code::File(file, offset) => {
                 let module = self.files.get(file as usize).map_or("", |f| &f.name);
-                match batches
-                    .get_mut(&file)
-                    .map_or(Err(Reason::NoSymbol), |b| b.find(offset))
-                {
+                let batch = batches.files.get(&file);
+                match batch.map_or(Err(Reason::NoSymbol), |b| b.find(offset)) {
                     Ok((verified, symbol)) => {
                         let module = names.intern(module);
-                        named_by_elf(symbol, module, back, !verified, names)
+                        let whole = named_by_elf(symbol, (module, FrameKind::User), back, names);
+                        Resolution {
+                            unverified: !verified,
+                            ..whole
+                        }
                     }
                     Err(reason) => {
                         let label = format!("[{module}+{:#x}]", offset.saturating_add(back));
@@ -342,12 +467,13 @@ impl Symbolizer {
             Code::Vdso(offset) => {
                 let image = self.vdso.as_ref();
                 let found = image.and_then(|v| {
-                    let address = v.address_of(offset)?;
-                    v.find(address).map(|f| (f, address - f.start))
+                    let address = address_of(&v.loads, offset)?;
+                    let function = v.functions.function(v.functions.find(address)?)?;
+                    Some((v.functions.name(function), address - function.start))
                 });
                 match found {
-                    Some((f, inside)) => {
-                        named(user(names, &f.name, "[vdso]"), Some(inside + back), names)
+                    Some((name, inside)) => {
+                        named(user(names, name, "[vdso]"), Some(inside + back), names)
                     }
                     None => {
                         let reason = if image.is_some() {
@@ -369,22 +495,9 @@ impl Symbolizer {
                 _ => unnamed(user(names, "[anon]", "[anon]"), Reason::Anonymous, names),
             },
             Code::Kernel(address) => {
-                let found = self.kernel.find(address);
-                let name = found.map_or_else(
-                    || format!("[kernel+{:#x}]", address.saturating_add(back)),
-                    |s| demangle(&s.name),
-                );
-                let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
-                let frame = Frame {
-                    name: names.intern(&name),
-                    module: names.intern(&format!("[{module}]")),
-                    kind: FrameKind::Kernel,
-                    inlined: false,
-                };
-                match found {
-                    Some(s) => named(frame, Some(address - s.start + back), names),
-                    None => unnamed(frame, Reason::NoKernelSymbol, names),
-                }
+                let batch = batches.kernel.find(address);
+                let image = batch.ok().map(|(_, symbol)| symbol);
+                self.kernel_name(address, back, image, names)
             }
             Code::Labelled(file) => {
                 let (label, reason) = self
@@ -394,6 +507,45 @@ impl Symbolizer {
                 unnamed(user(names, &label, &label), reason, names)
             }
             Code::Unknown(reason) => unnamed(user(names, "[unknown]", ""), reason, names),
+        }
+    }
+}
+
+impl Symbolizer {
+    /// The saved symbol of a kernel address, with what the kernel's `image` adds to it: inlined functions and lines.
+    fn kernel_name(
+        &self,
+        address: u64,
+        back: u64,
+        image: Option<&Symbol>,
+        names: &mut Names,
+    ) -> Resolution {
+        let found = self.kernel.find(address);
+        let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
+        let module = names.intern(&format!("[{module}]"));
+        if let Some(image) = image {
+            let saved = found.map(|s| (names.intern(&demangle(&s.name)), address - s.start));
+            let (name, offset) = saved.unwrap_or((image.name, image.offset));
+            let symbol = Symbol {
+                name,
+                offset,
+                ..image.clone()
+            };
+            return named_by_elf(&symbol, (module, FrameKind::Kernel), back, names);
+        }
+        let name = found.map_or_else(
+            || format!("[kernel+{:#x}]", address.saturating_add(back)),
+            |s| demangle(&s.name),
+        );
+        let frame = Frame {
+            name: names.intern(&name),
+            module,
+            kind: FrameKind::Kernel,
+            inlined: false,
+        };
+        match found {
+            Some(s) => named(frame, Some(address - s.start + back), names),
+            None => unnamed(frame, Reason::NoKernelSymbol, names),
         }
     }
 }
@@ -432,26 +584,19 @@ fn unnamed(frame: Frame, reason: Reason, names: &mut Names) -> Resolution {
 
 fn named_by_elf(
     symbol: &Symbol,
-    module: NameId,
+    (module, kind): (NameId, FrameKind),
     back: u64,
-    unverified: bool,
     names: &mut Names,
 ) -> Resolution {
-    let own = (&symbol.name, &symbol.source);
-    let inlined = symbol.inlined.iter().map(|(name, source)| (name, source));
+    let own = (symbol.name, symbol.source);
     let chain = std::iter::once(own)
-        .chain(inlined)
+        .chain(symbol.inlined.iter().copied())
         .enumerate()
         .map(|(depth, (name, source))| {
-            let name = names.intern(name);
-            let source = source.as_ref().map(|(file, line)| SourceLine {
-                file: names.intern(file),
-                line: *line,
-            });
             let frame = Frame {
                 name,
                 module,
-                kind: FrameKind::User,
+                kind,
                 inlined: depth > 0,
             };
             SymbolFrame {
@@ -462,10 +607,16 @@ fn named_by_elf(
         .collect();
     Resolution {
         chain,
-        offset: symbol.offset.map(|offset| offset + back),
+        offset: Some(symbol.offset + back),
         unnamed: None,
-        unverified,
+        unverified: false,
     }
+}
+
+/// What was looked up before names are given.
+struct Batches {
+    files: HashMap<FileNumber, Batch>,
+    kernel: Batch,
 }
 
 /// The symbols of one file at the offsets asked for.
