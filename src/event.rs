@@ -189,11 +189,13 @@ pub enum LossClass {
     Launcher = 11,
     /// Child processes of the target that were not followed: too many at once.
     NotFollowed = 12,
+    /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
+    PerfMaps = 13,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 12] = [
+    pub const ALL: [LossClass; 13] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -206,6 +208,7 @@ impl LossClass {
         LossClass::TableFull,
         LossClass::Launcher,
         LossClass::NotFollowed,
+        LossClass::PerfMaps,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -236,6 +239,7 @@ impl LossClass {
             LossClass::TableFull => "tables full",
             LossClass::Launcher => "before the command started",
             LossClass::NotFollowed => "child processes not followed",
+            LossClass::PerfMaps => "perf map lines not kept",
         }
     }
 }

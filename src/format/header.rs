@@ -68,7 +68,7 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 /// Required features this program knows: none yet.
 pub const KNOWN_FEATURES: u64 = 0;
 /// Bytes before the facts.

@@ -11,6 +11,7 @@ use super::drain::Drain;
 use super::kallsyms::Kallsyms;
 use super::maps;
 use super::processes::Processes;
+use crate::capture::writer::Written;
 use crate::event::Pid;
 use crate::format::aid::Vdso;
 
@@ -49,10 +50,15 @@ impl Default for KernelNames {
 
 impl KernelNames {
     /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
-    pub fn write(&mut self, drain: &mut Drain, processes: &Processes, at_end: bool) -> Result<()> {
-        let fresh = drain.writer.take_addresses();
-        self.wanted.extend(fresh.kernel);
-        self.vdso_wanted |= processes.any_in_vdso(&fresh.user);
+    pub fn write(
+        &mut self,
+        written: &Written,
+        drain: &mut Drain,
+        processes: &Processes,
+        at_end: bool,
+    ) -> Result<()> {
+        self.wanted.extend_from_slice(&written.kernel);
+        self.vdso_wanted |= processes.any_in_vdso(&written.user);
         if !at_end && Instant::now() < self.next {
             return Ok(());
         }

@@ -64,6 +64,10 @@ impl Processes {
             return Ok(());
         }
         process.stale = false;
+        self.code_changed(pid);
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
@@ -165,6 +169,7 @@ impl Processes {
             return Ok(());
         };
         process.looked_again = Some(now);
+        self.code_changed(pid);
         let Ok((mappings, _)) = self.read_if_same(sampled.key) else {
             return Ok(());
         };

@@ -17,6 +17,7 @@ use self::finish::{close, outlive};
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::{Counters, Program};
 use super::drain::Drain;
+use super::jit::Jit;
 use super::kallsyms::Kallsyms;
 use super::kernel_names::KernelNames;
 use super::launch::{Held, NotStarted, Running};
@@ -152,6 +153,7 @@ struct Session<'a> {
     rings: RingBuffer<'a>,
     drain: &'a RefCell<Drain>,
     names: KernelNames,
+    jit: Jit,
     counters: Counters,
     events: VecDeque<SideEvent>,
     live: Live,
@@ -188,6 +190,7 @@ fn record(
         rings,
         drain: &drain,
         names: KernelNames::default(),
+        jit: Jit::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
         live: Live::new(options.quiet || command_has_terminal),
@@ -376,6 +379,7 @@ impl Session<'_> {
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
         // All that was told before the snapshot has come.
         processes.snapshot_done();
+        self.jit.follow(processes);
         Ok(())
     }
 
@@ -392,7 +396,22 @@ impl Session<'_> {
         }
         drain.flush()?;
         self.next_flush = now + FLUSH;
-        self.names.write(&mut drain, &self.setup.processes, false)
+        drop(drain);
+        self.write_aid(false)
+    }
+
+    /// Writes what names need beside samples, of all that has been flushed.
+    fn write_aid(&mut self, at_end: bool) -> Result<()> {
+        let mut drain = self.drain.borrow_mut();
+        let drain = &mut *drain;
+        let processes = &mut self.setup.processes;
+        let written = drain.writer.take_written();
+        processes.files_written(&written.files);
+        while let Some(layouts) = processes.take_layouts() {
+            drain.writer.elf_layouts(&layouts)?;
+        }
+        self.jit.write(&written, drain, at_end)?;
+        self.names.write(&written, drain, processes, at_end)
     }
 
     /// Ends sampling and takes out the rest.
@@ -402,8 +421,7 @@ impl Session<'_> {
         self.batch(Reach::Settled)?;
         self.batch(Reach::All)?;
         self.flush(Instant::now())?;
-        let mut drain = self.drain.borrow_mut();
-        self.names.write(&mut drain, &self.setup.processes, true)?;
+        self.write_aid(true)?;
         Ok(ended)
     }
 }

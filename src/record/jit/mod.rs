@@ -1,0 +1,353 @@
+//! Names of JIT code: the perf maps (`/tmp/perf-PID.map`) of processes that run code no file names.
+//!
+//! A process is followed from its first sample on if it has executable memory without a file. Its map is looked at after
+//! each flush, what is new in it is read, and the lines that cover recorded addresses go into the capture with the
+//! time they are known to be true: see [`PerfMap`]. When the process ends its map is read a last time, through
+//! descriptors that were opened while it lived.
+
+mod lines;
+mod map_file;
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use self::lines::Lines;
+use self::map_file::{Found, MapFile, Place};
+use super::drain::Drain;
+use super::host;
+use super::processes::{Processes, UnnamedCode};
+use crate::capture::writer::Written;
+use crate::event::{LossClass, ProcessKey, Timestamp};
+use crate::format::aid::PerfMap;
+
+/// Processes followed at once.
+const PROCESSES: usize = 512;
+/// Lines held of all processes, and bytes of their names.
+const LINES: usize = 1 << 19;
+const NAME_BYTES: usize = 32 << 20;
+/// Recorded addresses held of all processes.
+const WANTED: usize = 1 << 19;
+/// Chunks of a map read after one flush, and when its process or the recording has ended.
+const CHUNKS: usize = 4;
+const LAST_CHUNKS: usize = 64;
+/// Lines written to the capture in all, in bytes: a reader takes 64 MiB of aid.
+const WRITTEN: usize = 32 << 20;
+/// Bytes of lines of one frame.
+const FRAME: usize = 1 << 20;
+/// A process whose lines are all written has its time told anew this often (ns), for recordings that are killed.
+const TELL_AGAIN: u64 = 10_000_000_000;
+/// Looks for a map that is not there: so often after each flush, then after each so many.
+const EAGER_LOOKS: u32 = 8;
+
+/// Follows JITs.
+#[derive(Debug, Default)]
+pub struct Jit {
+    followed: HashMap<ProcessKey, Follower>,
+    /// Followers of what has ended, and of what processes ran before an exec: to be written once more.
+    ending: Vec<Follower>,
+    /// User addresses of the open segment, whose number is the first.
+    addresses: (u32, Vec<u64>),
+    written: usize,
+    lost: u64,
+}
+
+/// One image of a process.
+#[derive(Debug)]
+struct Follower {
+    code: UnnamedCode,
+    place: Option<Place>,
+    map: MapFile,
+    lines: Lines,
+    /// Of a map that was written anew: what held before.
+    before: Option<Lines>,
+    /// When the last whole reading began: what is known is true up to then. And the one before that.
+    read: Option<Timestamp>,
+    previous: Timestamp,
+    /// When the one under way began.
+    reading: Option<Timestamp>,
+    /// Nothing of it is in the capture, or nothing that holds.
+    fresh: bool,
+    told: Timestamp,
+    looks: u32,
+    /// Too large: nothing is known after `read`.
+    given_up: bool,
+}
+
+impl Jit {
+    /// Takes in what has become of processes in a batch: maps are opened while their processes live, and read when they
+    /// end.
+    pub fn follow(&mut self, processes: &mut Processes) {
+        for code in processes.take_unnamed_code() {
+            let known = self.followed.remove(&code.key);
+            let (mut follower, is_new) = match known {
+                Some(known) if known.code.since == code.since => (known, false),
+                other => {
+                    let mut new = Follower::new(code.clone());
+                    if let Some(other) = other {
+                        new.previous = other.read.unwrap_or_default();
+                        // Its map is by now that of what the process has become.
+                        self.ending.push(other);
+                    }
+                    (new, true)
+                }
+            };
+            if is_new {
+                if code.ranges.is_empty() || code.ended {
+                    continue;
+                }
+                if self.followed.len() >= PROCESSES {
+                    self.lost += 1;
+                    continue;
+                }
+                follower.find_place();
+            }
+            let more = follower.code.ranges != code.ranges;
+            follower.code = code;
+            if more || is_new {
+                let ranges = std::mem::take(&mut follower.code.ranges);
+                self.lost += follower.want(&ranges, &self.addresses.1, WANTED);
+                follower.code.ranges = ranges;
+            }
+            if follower.code.ended {
+                self.lost += follower.read(LAST_CHUNKS, self.room());
+                self.ending.push(follower);
+            } else {
+                if is_new {
+                    self.lost += follower.read(CHUNKS, self.room());
+                }
+                self.followed.insert(follower.code.key, follower);
+            }
+        }
+    }
+
+    /// Lines and bytes of names that may still be held.
+    fn room(&self) -> (usize, usize) {
+        let all = || self.followed.values().chain(&self.ending);
+        let lines = all().map(|f| f.lines.len()).sum();
+        let bytes = all().map(|f| f.lines.name_bytes).sum();
+        (
+            LINES.saturating_sub(lines),
+            NAME_BYTES.saturating_sub(bytes),
+        )
+    }
+
+    /// Puts lines at addresses that were `written` into the capture; reads maps on, to their end `at_end`.
+    pub fn write(&mut self, written: &Written, drain: &mut Drain, at_end: bool) -> Result<()> {
+        let segment = drain.writer.segment();
+        if self.addresses.0 != segment {
+            self.addresses = (segment, Vec::new());
+        }
+        if self.followed.is_empty() && self.ending.is_empty() {
+            self.addresses.1.extend_from_slice(&written.user);
+            return self.tell_lost(drain);
+        }
+        for mut follower in std::mem::take(&mut self.ending) {
+            self.want(&mut follower, &written.user);
+            self.emit(&mut follower, drain, true)?;
+        }
+        let keys: Vec<ProcessKey> = self.followed.keys().copied().collect();
+        for key in keys {
+            let Some(mut follower) = self.followed.remove(&key) else {
+                continue;
+            };
+            self.want(&mut follower, &written.user);
+            // What is known before the map is looked at again: a line in it may end others.
+            self.emit(&mut follower, drain, false)?;
+            let chunks = if at_end { LAST_CHUNKS } else { CHUNKS };
+            self.lost += follower.read(chunks, self.room());
+            self.emit(&mut follower, drain, at_end)?;
+            self.followed.insert(key, follower);
+        }
+        self.addresses.1.extend_from_slice(&written.user);
+        self.tell_lost(drain)
+    }
+
+    fn want(&mut self, follower: &mut Follower, addresses: &[u64]) {
+        let held = self.followed.values().map(|f| f.lines.wanted());
+        let room = WANTED.saturating_sub(held.sum());
+        let ranges = std::mem::take(&mut follower.code.ranges);
+        self.lost += follower.want(&ranges, addresses, room);
+        follower.code.ranges = ranges;
+    }
+
+    fn tell_lost(&mut self, drain: &mut Drain) -> Result<()> {
+        let lost = std::mem::take(&mut self.lost);
+        drain.lose(LossClass::PerfMaps, None, lost);
+        Ok(())
+    }
+
+    /// Writes the lines of `follower` that are needed; `last` also without any, for the time they are true.
+    fn emit(&mut self, follower: &mut Follower, drain: &mut Drain, last: bool) -> Result<()> {
+        let Some(until) = follower.read else {
+            return Ok(());
+        };
+        let waited = until.since(follower.told) >= TELL_AGAIN;
+        let again = !follower.fresh && until > follower.told && (last || waited);
+        if follower.reading.is_some() || !(follower.lines.has_queued() || again) {
+            return Ok(());
+        }
+        loop {
+            let symbols = follower.lines.take_queued(FRAME);
+            let size: usize = symbols.iter().map(|s| s.name.len() + 32).sum();
+            if self.written + size > WRITTEN {
+                // An end that is not told would leave a line true: nothing more is told of this process.
+                follower.give_up();
+                self.lost += symbols.len() as u64;
+                return Ok(());
+            }
+            self.written += size + 256;
+            drain.writer.perf_map(&PerfMap {
+                process: follower.code.key,
+                previous: follower.previous,
+                until,
+                fresh: std::mem::take(&mut follower.fresh),
+                symbols,
+            })?;
+            if !follower.lines.has_queued() {
+                break;
+            }
+        }
+        follower.told = until;
+        Ok(())
+    }
+}
+
+impl Follower {
+    fn new(code: UnnamedCode) -> Follower {
+        Follower {
+            code,
+            place: None,
+            map: MapFile::default(),
+            lines: Lines::default(),
+            before: None,
+            read: None,
+            previous: Timestamp::ZERO,
+            reading: None,
+            fresh: true,
+            told: Timestamp::ZERO,
+            looks: 0,
+            given_up: false,
+        }
+    }
+
+    /// Opens the directory of the map, while the process lives and is the one that was sampled.
+    fn find_place(&mut self) {
+        let process = self.code.key.tgid;
+        if !self.code.is_alive() {
+            return;
+        }
+        if let Ok(place) = Place::of(process)
+            && self.code.is_alive()
+        {
+            self.place = Some(place);
+        }
+    }
+
+    /// Takes those of `addresses` that lie in its code, `room` at most. How many there was no room for.
+    fn want(&mut self, ranges: &[(u64, u64)], addresses: &[u64], room: usize) -> u64 {
+        let most = self.lines.wanted().saturating_add(room);
+        let mut lost = 0;
+        for address in addresses {
+            // A return address can be the first after its code.
+            let at = ranges.partition_point(|(_, end)| end < address);
+            if ranges.get(at).is_none_or(|(start, _)| start > address) {
+                continue;
+            }
+            if self.lines.wanted() < most {
+                self.lines.want(*address);
+            } else {
+                lost += 1;
+            }
+        }
+        lost
+    }
+
+    /// Looks for what is new in the map and reads `chunks` of it at most; `room` is for how many lines and bytes of names.
+    /// How many maps were given up.
+    fn read(&mut self, chunks: usize, room: (usize, usize)) -> u64 {
+        if self.given_up || !self.start_reading() {
+            return 0;
+        }
+        // A line is true since the reading before, or the image's begin.
+        let since = self.read.unwrap_or(self.code.since);
+        let (mut lines_left, mut bytes_left) = room;
+        for _ in 0..chunks {
+            let (lines, bytes) = (self.lines.len(), self.lines.name_bytes);
+            let held = &mut self.lines;
+            let more = self.map.read(|line| held.add(line, since));
+            lines_left = lines_left.saturating_sub(self.lines.len().saturating_sub(lines));
+            bytes_left = bytes_left.saturating_sub(self.lines.name_bytes.saturating_sub(bytes));
+            if lines_left == 0 || bytes_left == 0 {
+                self.give_up();
+                return 1;
+            }
+            if !more {
+                self.end_reading();
+                return 0;
+            }
+        }
+        0
+    }
+
+    /// Whether a reading is under way, begun now or before.
+    fn start_reading(&mut self) -> bool {
+        if self.reading.is_some() {
+            return true;
+        }
+        self.looks = self.looks.saturating_add(1);
+        let nothing_yet = self.lines.is_empty() && self.read.is_none();
+        if nothing_yet && !self.code.ended && self.looks > EAGER_LOOKS {
+            if !self.looks.is_multiple_of(EAGER_LOOKS) {
+                return false;
+            }
+            // It may have got another root, or something else may be mounted there.
+            self.find_place();
+        }
+        let begin = host::now();
+        match self.map.look(self.place.as_ref()) {
+            Found::Nothing => return false,
+            Found::Same if self.read.is_none() => return false,
+            // As good as read.
+            Found::Same => {
+                self.previous = self.read.unwrap_or_default();
+                self.read = Some(begin);
+                return false;
+            }
+            Found::Grown => {}
+            Found::Anew => {
+                let before = self.lines.restart();
+                self.before.get_or_insert(before);
+            }
+        }
+        self.reading = Some(begin);
+        true
+    }
+
+    fn end_reading(&mut self) {
+        let (Some(begin), end) = (self.reading.take(), host::now()) else {
+            return;
+        };
+        self.lines.reading_ended(end);
+        if let Some(before) = self.before.take() {
+            self.fresh = true;
+            let previous = self.read.unwrap_or(self.code.since);
+            self.lines.take_times_from(&before, previous, end);
+        }
+        if self.lines.is_empty() && self.read.is_none() {
+            // A map without lines says nothing yet.
+            return;
+        }
+        self.previous = self.read.unwrap_or(self.previous);
+        self.read = Some(begin);
+    }
+
+    /// Forgets everything: what is in the capture is true up to what was told there.
+    fn give_up(&mut self) {
+        *self = Follower {
+            given_up: true,
+            place: None,
+            ..Follower::new(self.code.clone())
+        };
+    }
+}
