@@ -9,7 +9,10 @@
 
 mod common;
 mod events;
+mod files;
 mod identity;
+mod jit;
+mod kernel;
 mod output;
 mod privileges;
 mod processes;

@@ -1,0 +1,40 @@
+//! Names of the kernel's own code, and of code the kernel puts into processes.
+
+use crate::common::Bench;
+use crate::common::workload::{BPFRUN, CLOCK};
+
+/// The vdso is named by its image in the capture.
+#[test]
+fn the_vdso_is_named() {
+    let bench = Bench::new();
+    let clock = CLOCK.build();
+    let recorded = bench.record_command(&[clock.as_os_str(), "0.5".as_ref()]);
+    let folded = recorded.ok().folded();
+    folded.check_least("the vdso's function", 0.5, |s| {
+        s.has("__vdso_clock_gettime") || s.has("__kernel_clock_gettime")
+    });
+    folded.check_none("a part of the vdso without a name", |s| {
+        s.frames.iter().any(|f| f.starts_with("[vdso+"))
+    });
+}
+
+/// A BPF program that is loaded after the recording has begun and unloaded before it ends has its own name, not that of a
+/// program that lies before it.
+#[test]
+fn a_bpf_program_that_comes_and_goes_is_named() {
+    let bench = Bench::new();
+    let bpfrun = BPFRUN.build();
+    let recorded = bench.record_command(&[bpfrun.as_os_str(), "0.6".as_ref()]);
+    let folded = recorded.ok().folded();
+    let is_program = |f: &str| f.starts_with("bpf_prog_") && f.ends_with("_[k]");
+    folded.check_least("the program", 0.8, |s| {
+        s.frames
+            .iter()
+            .any(|f| is_program(f) && f.ends_with("_bpfrun_prog_[k]"))
+    });
+    folded.check_none("the name of another program", |s| {
+        s.frames
+            .iter()
+            .any(|f| is_program(f) && !f.ends_with("_bpfrun_prog_[k]"))
+    });
+}
