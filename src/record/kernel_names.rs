@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::bpf_code::BpfCode;
 use super::drain::Drain;
-use super::kallsyms::Kallsyms;
+use super::kallsyms::{BPF, Kallsyms};
 use super::maps;
 use super::processes::Processes;
 use crate::capture::writer::Written;
@@ -55,6 +56,7 @@ impl KernelNames {
         written: &Written,
         drain: &mut Drain,
         processes: &Processes,
+        bpf_code: &BpfCode,
         at_end: bool,
     ) -> Result<()> {
         self.wanted.extend_from_slice(&written.kernel);
@@ -90,9 +92,12 @@ impl KernelNames {
             let mut now = later.covering(&self.wanted).symbols;
             now.retain(|symbol| {
                 let before = then.iter().find(|s| s.start == symbol.start);
-                before.is_none_or(|before| before == symbol)
+                symbol.module.as_deref() != Some(BPF)
+                    && before.is_none_or(|before| before == symbol)
             });
             found.symbols.extend(now);
+            let lasts = |start, name: &str| later.bpf_name(start).as_deref() == Some(name);
+            found.symbols.extend(bpf_code.covering(&self.wanted, lasts));
             found.symbols.sort_by_key(|s| s.start);
         }
         found

@@ -6,7 +6,7 @@
 //! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──ring──> wire ──> drain ──> capture::writer
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
-//! kernel_names, kallsyms, layouts, jit          what names need beside samples, written off the sampling path
+//! kernel_names, kallsyms, bpf_code, layouts, jit     what names need beside samples, written off the sampling path
 //! session    the loop over all this  progress   what people see     output    the file
 //! ```
 //!
@@ -24,6 +24,7 @@
 
 pub mod address_space;
 pub mod bpf;
+pub mod bpf_code;
 pub mod cgroups;
 pub mod cpus;
 pub mod drain;

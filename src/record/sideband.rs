@@ -7,10 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use perf_event::data::parse::Parser;
-use perf_event::data::{CGroup, Comm, Exit, Fork, Lost, Mmap2, RecordMetadata, Visitor};
+use perf_event::data::{
+    CGroup, Comm, Exit, Fork, KSymbol, KSymbolFlags, Lost, Mmap2, RecordMetadata, Visitor,
+};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
+use super::bpf_code::BpfCode;
 use super::maps::RawMapping;
 use crate::event::{BuildId, InodeKey, Pid, Timestamp, prot};
 
@@ -71,6 +74,15 @@ pub enum SideKind {
         /// Path from the root of the hierarchy.
         path: Vec<u8>,
     },
+    /// BPF code was put into the kernel.
+    BpfCode {
+        /// Where.
+        start: u64,
+        /// Bytes.
+        len: u64,
+        /// Its name, as in kallsyms.
+        name: String,
+    },
     /// The kernel had to drop so many records.
     Lost(u64),
 }
@@ -83,6 +95,8 @@ pub struct SideBand {
     samplers: Vec<Sampler>,
     /// The kernel puts build IDs into mapping records (5.12).
     pub has_build_ids: bool,
+    /// What it has told of BPF programs.
+    pub bpf_code: BpfCode,
 }
 
 impl SideBand {
@@ -119,6 +133,7 @@ impl SideBand {
         Ok(SideBand {
             samplers,
             has_build_ids,
+            bpf_code: BpfCode::default(),
         })
     }
 
@@ -149,6 +164,17 @@ impl SideBand {
                 }
             }
         }
+        new.retain(|event| match &event.what {
+            SideKind::BpfCode { start, len, name } => {
+                self.bpf_code.add(*start, *len, name);
+                false
+            }
+            SideKind::Lost(_) => {
+                self.bpf_code.records_lost();
+                true
+            }
+            _ => true,
+        });
         // Rings are read one after the other, so one can tell of what was earlier than what another told before.
         events.extend(new);
         events
@@ -178,6 +204,7 @@ fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
         .comm_exec(true)
         .task(true)
         .cgroup(true)
+        .ksymbol(true)
         .sample_id_all(true)
         .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
         .clockid(Clock::BOOTTIME)
@@ -278,6 +305,19 @@ impl<'a> Visitor<'a> for Decode {
                 mapping,
             },
         )
+    }
+
+    fn visit_ksymbol(self, record: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
+        if record.flags.contains(KSymbolFlags::UNREGISTER) {
+            return None;
+        }
+        let name = String::from_utf8_lossy(&record.name);
+        let what = SideKind::BpfCode {
+            start: record.addr,
+            len: record.len.into(),
+            name: name.trim_end_matches('\0').to_owned(),
+        };
+        Self::event(&metadata, what)
     }
 
     fn visit_cgroup(self, record: CGroup<'a>, metadata: RecordMetadata) -> Self::Output {

@@ -197,6 +197,8 @@ impl Processes {
                 self.cgroups.add(*id, path.clone());
                 return Ok(());
             }
+            // Taken out before.
+            SideKind::BpfCode { .. } => return Ok(()),
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
                 self.lost = true;
@@ -262,7 +264,7 @@ impl Processes {
                     }
                 }
             }
-            SideKind::Cgroup { .. } | SideKind::Lost(_) => {}
+            SideKind::Cgroup { .. } | SideKind::BpfCode { .. } | SideKind::Lost(_) => {}
         }
         self.touch(pid);
         Ok(())

@@ -286,7 +286,11 @@ impl Session<'_> {
     /// Samples already gather in the rings: this takes about as long as ten of them.
     fn read_kernel_symbols(&mut self) -> Result<()> {
         match Kallsyms::read() {
-            Ok(table) => self.names.table = table,
+            Ok(table) => {
+                let name = |start| table.as_ref()?.bpf_name(start);
+                self.setup.side_band.bpf_code.add_present(name);
+                self.names.table = table;
+            }
             Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
         }
         if !self.options.idle {
@@ -411,7 +415,9 @@ impl Session<'_> {
             drain.writer.elf_layouts(&layouts)?;
         }
         self.jit.write(&written, drain, at_end)?;
-        self.names.write(&written, drain, processes, at_end)
+        let bpf_code = &self.setup.side_band.bpf_code;
+        self.names
+            .write(&written, drain, processes, bpf_code, at_end)
     }
 
     /// Ends sampling and takes out the rest.
