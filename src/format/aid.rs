@@ -42,14 +42,16 @@ pub struct Vdso {
 pub struct PerfMap {
     /// Whose.
     pub process: ProcessKey,
-    /// When the map was read the time before; [`Timestamp::ZERO`] if it was not. Lines of earlier frames that a
-    /// line of this one overlaps are not known to be true after it.
+    /// When the map was read the time before: lines of earlier frames that hold no more were true up to then.
     pub previous: Timestamp,
     /// When it was read: what is known of the process is true up to here at least.
     pub until: Timestamp,
     /// No line of an earlier frame is known to be true after `previous`: the process runs another program, or the map was
     /// written anew. `symbols` repeats those that are.
     pub fresh: bool,
+    /// Starts of lines of earlier frames that are not known to be true after `previous`. Nor are those that one of `symbols`
+    /// overlaps.
+    pub ended: Vec<u64>,
     /// The lines, sorted by start, not overlapping.
     pub symbols: Vec<JitSymbol>,
 }

@@ -106,6 +106,11 @@ impl Spans {
                     end(&mut list, at, map.previous);
                 }
             }
+            for start in &map.ended {
+                if let Some(at) = current.remove(start) {
+                    end(&mut list, at, map.previous);
+                }
+            }
             let first = list.len();
             for (line, symbol) in map.symbols.iter().enumerate() {
                 let span = Span {
@@ -183,6 +188,7 @@ mod tests {
             previous: Timestamp(previous),
             until: Timestamp(until),
             fresh: false,
+            ended: Vec::new(),
             symbols: symbols.collect(),
         }
     }
@@ -239,6 +245,15 @@ mod tests {
         let times = [0, 70, 71, 92, 121].map(Timestamp);
         assert_eq!(maps.boundaries(PROCESS), times);
         assert_eq!(maps.boundaries(other), []);
+    }
+
+    #[test]
+    fn a_line_can_end_and_nothing_be_in_its_place() {
+        let mut second = map(60, 90, &[]);
+        second.ended = vec![0x100, 0x999];
+        let maps = PerfMaps::new(vec![map(0, 50, &[(0x100, 0x10, 0, "gone")]), second]);
+        assert_eq!(name(&maps, 60, 0x100).as_deref(), Some("gone"));
+        assert_eq!(name(&maps, 61, 0x100), None);
     }
 
     #[test]

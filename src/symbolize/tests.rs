@@ -450,6 +450,7 @@ fn the_capture_names_kernel_vdso_and_jit_code() {
             previous: crate::event::Timestamp(0),
             until: crate::event::Timestamp(9),
             fresh: true,
+            ended: Vec::new(),
             symbols: vec![crate::format::aid::JitSymbol {
                 start: 0x7000,
                 len: 0x10,

@@ -174,6 +174,7 @@ fn perf_map() -> PerfMap {
         previous: Timestamp::ZERO,
         until: Timestamp(77),
         fresh: true,
+        ended: vec![7, 1 << 40],
         symbols: vec![JitSymbol {
             start: 1,
             len: 2,

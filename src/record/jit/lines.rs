@@ -62,8 +62,12 @@ pub struct Lines {
     wanted: BTreeSet<u64>,
     /// Starts of lines the capture needs and does not have yet.
     queue: BTreeSet<u64>,
+    /// Starts of lines the capture has and that hold no more.
+    ended: BTreeSet<u64>,
     /// Starts of lines that took the place of others in the reading under way: true since its end.
     replacing: Vec<u64>,
+    /// Where lines were that others have replaced in the reading under way.
+    vacated: Ranges,
 }
 
 #[derive(Debug)]
@@ -71,8 +75,10 @@ struct Held {
     end: u64,
     since: Timestamp,
     name: Box<[u8]>,
-    /// The capture needs it.
+    /// The capture needs it, and may have it.
     kept: bool,
+    /// The capture has it.
+    written: bool,
 }
 
 impl Lines {
@@ -126,21 +132,24 @@ impl Lines {
         {
             return;
         }
-        let mut kept = self.wanted.range(line.start..=line.end).next().is_some();
+        let kept = self.wanted.range(line.start..=line.end).next().is_some();
         let mut replaces = false;
         while let Some((start, held)) = self.by_start.range(..line.end).next_back() {
             if held.end <= line.start {
                 break;
             }
-            // What the capture has must be seen to end.
-            kept |= held.kept;
+            if held.written {
+                self.ended.insert(*start);
+            }
             replaces = true;
             let start = *start;
             self.name_bytes -= held.name.len();
+            let end = held.end;
             self.by_start.remove(&start);
             self.queue.remove(&start);
+            self.vacated.add(start, end);
         }
-        if replaces {
+        if replaces || self.vacated.overlaps(line.start, line.end) {
             self.replacing.push(line.start);
         }
         if kept {
@@ -152,12 +161,14 @@ impl Lines {
             since,
             name: line.name.into(),
             kept,
+            written: false,
         };
         self.by_start.insert(line.start, held);
     }
 
     /// The reading ended at `end`. What took the place of something is true from now on.
     pub fn reading_ended(&mut self, end: Timestamp) {
+        self.vacated = Ranges::default();
         for start in std::mem::take(&mut self.replacing) {
             if let Some(held) = self.by_start.get_mut(&start) {
                 held.since = end;
@@ -165,26 +176,27 @@ impl Lines {
         }
     }
 
-    /// After a restart, all is read again: a line that was there before, and stayed, keeps its time.
-    pub fn take_times_from(&mut self, before: &Lines, previous: Timestamp, end: Timestamp) {
+    /// After a restart, all is read again: a line that was there `before`, and stayed, keeps its time. Others may have taken the
+    /// place of what is in the file no more.
+    pub fn take_times_from(&mut self, before: &Lines, end: Timestamp) {
         for (start, held) in &mut self.by_start {
-            if held.since == end {
-                continue;
-            }
             let same = before.by_start.get(start);
             let same = same.filter(|b| b.end == held.end && b.name == held.name);
-            let below = before.by_start.range(..held.end).next_back();
-            held.since = match same {
-                Some(same) => same.since,
-                None if below.is_some_and(|(_, b)| b.end > *start) => end,
-                None => previous,
-            };
+            match same {
+                Some(same) if held.since != end => held.since = same.since,
+                _ => held.since = end,
+            }
         }
     }
 
-    /// Whether lines wait to be written.
+    /// Whether lines, or their ends, wait to be written.
     pub fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.ended.is_empty()
+    }
+
+    /// Starts of lines written before that hold no more, ascending.
+    pub fn take_ended(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.ended).into_iter().collect()
     }
 
     /// Lines for the capture, sorted by start, about `bytes` of them at most.
@@ -194,7 +206,8 @@ impl Lines {
         while size < bytes
             && let Some(start) = self.queue.pop_first()
         {
-            if let Some(held) = self.by_start.get(&start) {
+            if let Some(held) = self.by_start.get_mut(&start) {
+                held.written = true;
                 size += held.name.len() + 32;
                 taken.push(JitSymbol {
                     start,
@@ -205,6 +218,29 @@ impl Lines {
             }
         }
         taken
+    }
+}
+
+/// Ranges of addresses, by start, without overlaps.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn add(&mut self, mut start: u64, mut end: u64) {
+        while let Some((s, e)) = self.last_before(end).filter(|(_, e)| *e >= start) {
+            self.0.remove(&s);
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.0.insert(start, end);
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.last_before(end).is_some_and(|(_, e)| e > start)
+    }
+
+    fn last_before(&self, end: u64) -> Option<(u64, u64)> {
+        self.0.range(..end).next_back().map(|(s, e)| (*s, *e))
     }
 }
 
@@ -330,7 +366,11 @@ mod tests {
         // Nobody was at its own addresses, but the old one ends by it.
         add(&mut lines, 0x1f0, 0x300, "new", 5);
         lines.reading_ended(Timestamp(9));
-        assert_eq!(queued(&mut lines), [(0x1f0, 0x110, 9, "new".into())]);
+        assert!(lines.has_queued());
+        assert_eq!(
+            (lines.take_ended(), queued(&mut lines)),
+            (vec![0x100], vec![])
+        );
         add(&mut lines, 0x100, 0x1f0, "third", 9);
         lines.reading_ended(Timestamp(12));
         assert_eq!(
@@ -367,11 +407,11 @@ mod tests {
         add(&mut lines, 0x200, 0x220, "changed", 5);
         add(&mut lines, 0x300, 0x310, "new", 5);
         lines.reading_ended(Timestamp(9));
-        lines.take_times_from(&before, Timestamp(5), Timestamp(9));
+        lines.take_times_from(&before, Timestamp(9));
         let expected = [
             (0x100, 16, 1, "stays".into()),
             (0x200, 32, 9, "changed".into()),
-            (0x300, 16, 5, "new".into()),
+            (0x300, 16, 9, "new".into()),
         ];
         assert_eq!(queued(&mut lines), expected);
     }

@@ -36,6 +36,17 @@ impl Place {
         })
     }
 
+    /// That of process `pid` in `dir`, whose file is ours.
+    #[cfg(test)]
+    pub fn in_dir(dir: &std::path::Path, pid: u32) -> Place {
+        use rustix::fs::{Mode, OFlags};
+        Place {
+            directory: rustix::fs::open(dir, OFlags::PATH, Mode::empty()).unwrap(),
+            name: format!("perf-{pid}.map"),
+            users: [rustix::process::getuid().as_raw(); 2],
+        }
+    }
+
     /// The map, if it is there and is the process's own or root's.
     fn open(&self) -> io::Result<File> {
         let file = open_child(self.directory.as_fd(), &self.name)?;
@@ -172,15 +183,6 @@ mod tests {
     use std::io::Write;
     use std::path::Path;
 
-    fn place(dir: &Path) -> Place {
-        let fd = rustix::fs::open(dir, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
-        Place {
-            directory: fd.unwrap(),
-            name: "perf-7.map".into(),
-            users: [rustix::process::getuid().as_raw(); 2],
-        }
-    }
-
     fn all(map: &mut MapFile) -> Vec<String> {
         let mut names = Vec::new();
         while map.read(|line| names.push(String::from_utf8_lossy(line.name).into_owned())) {}
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn a_map_is_read_as_it_grows_and_anew_when_it_is_another() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, place) = (dir.path().join("perf-7.map"), place(dir.path()));
+        let (path, place) = (dir.path().join("perf-7.map"), Place::in_dir(dir.path(), 7));
         let mut map = MapFile::default();
         assert_eq!(map.look(Some(&place)), Found::Nothing);
         append(&path, "10 1 a\ngarbage\n20 1 b\r\n30 1 cut");
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn large_maps_and_lines_without_an_end() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, place) = (dir.path().join("perf-7.map"), place(dir.path()));
+        let (path, place) = (dir.path().join("perf-7.map"), Place::in_dir(dir.path(), 7));
         let mut text = "x".repeat(CHUNK + 10);
         text.push('\n');
         for i in 0..100_000 {
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_not_a_file_of_its_own_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, place) = (dir.path().join("perf-7.map"), place(dir.path()));
+        let (path, place) = (dir.path().join("perf-7.map"), Place::in_dir(dir.path(), 7));
         let other = dir.path().join("other");
         append(&other, "10 1 a\n");
         std::os::unix::fs::symlink("other", &path).unwrap();

@@ -66,8 +66,8 @@ struct Follower {
     previous: Timestamp,
     /// When the one under way began.
     reading: Option<Timestamp>,
-    /// Nothing of it is in the capture, or nothing that holds.
-    fresh: bool,
+    /// Nothing is in the capture that holds: what is there of this process was true up to then.
+    fresh: Option<Timestamp>,
     told: Timestamp,
     looks: u32,
     /// Too large: nothing is known after `read`.
@@ -85,7 +85,7 @@ impl Jit {
                 other => {
                     let mut new = Follower::new(code.clone());
                     if let Some(other) = other {
-                        new.previous = other.read.unwrap_or_default();
+                        new.fresh = Some(other.read.unwrap_or_default());
                         // Its map is by now that of what the process has become.
                         self.ending.push(other);
                     }
@@ -110,11 +110,11 @@ impl Jit {
                 follower.code.ranges = ranges;
             }
             if follower.code.ended {
-                self.lost += follower.read(LAST_CHUNKS, self.room());
+                self.lost += follower.read(LAST_CHUNKS, self.room(), &host::now);
                 self.ending.push(follower);
             } else {
                 if is_new {
-                    self.lost += follower.read(CHUNKS, self.room());
+                    self.lost += follower.read(CHUNKS, self.room(), &host::now);
                 }
                 self.followed.insert(follower.code.key, follower);
             }
@@ -155,7 +155,7 @@ impl Jit {
             // What is known before the map is looked at again: a line in it may end others.
             self.emit(&mut follower, drain, false)?;
             let chunks = if at_end { LAST_CHUNKS } else { CHUNKS };
-            self.lost += follower.read(chunks, self.room());
+            self.lost += follower.read(chunks, self.room(), &host::now);
             self.emit(&mut follower, drain, at_end)?;
             self.followed.insert(key, follower);
         }
@@ -179,36 +179,17 @@ impl Jit {
 
     /// Writes the lines of `follower` that are needed; `last` also without any, for the time they are true.
     fn emit(&mut self, follower: &mut Follower, drain: &mut Drain, last: bool) -> Result<()> {
-        let Some(until) = follower.read else {
-            return Ok(());
-        };
-        let waited = until.since(follower.told) >= TELL_AGAIN;
-        let again = !follower.fresh && until > follower.told && (last || waited);
-        if follower.reading.is_some() || !(follower.lines.has_queued() || again) {
-            return Ok(());
-        }
-        loop {
-            let symbols = follower.lines.take_queued(FRAME);
-            let size: usize = symbols.iter().map(|s| s.name.len() + 32).sum();
+        while let Some(map) = follower.next_frame(last) {
+            let size: usize = map.symbols.iter().map(|s| s.name.len() + 32).sum();
             if self.written + size > WRITTEN {
                 // An end that is not told would leave a line true: nothing more is told of this process.
                 follower.give_up();
-                self.lost += symbols.len() as u64;
-                return Ok(());
-            }
-            self.written += size + 256;
-            drain.writer.perf_map(&PerfMap {
-                process: follower.code.key,
-                previous: follower.previous,
-                until,
-                fresh: std::mem::take(&mut follower.fresh),
-                symbols,
-            })?;
-            if !follower.lines.has_queued() {
+                self.lost += map.symbols.len() as u64;
                 break;
             }
+            self.written += size + 256;
+            drain.writer.perf_map(&map)?;
         }
-        follower.told = until;
         Ok(())
     }
 }
@@ -224,7 +205,7 @@ impl Follower {
             read: None,
             previous: Timestamp::ZERO,
             reading: None,
-            fresh: true,
+            fresh: Some(Timestamp::ZERO),
             told: Timestamp::ZERO,
             looks: 0,
             given_up: false,
@@ -265,8 +246,8 @@ impl Follower {
 
     /// Looks for what is new in the map and reads `chunks` of it at most; `room` is for how many lines and bytes of names.
     /// How many maps were given up.
-    fn read(&mut self, chunks: usize, room: (usize, usize)) -> u64 {
-        if self.given_up || !self.start_reading() {
+    fn read(&mut self, chunks: usize, room: (usize, usize), clock: &dyn Fn() -> Timestamp) -> u64 {
+        if self.given_up || !self.start_reading(clock) {
             return 0;
         }
         // A line is true since the reading before, or the image's begin.
@@ -283,15 +264,35 @@ impl Follower {
                 return 1;
             }
             if !more {
-                self.end_reading();
+                self.end_reading(clock());
                 return 0;
             }
         }
         0
     }
 
+    /// What the capture does not have yet, about a [`FRAME`] of it; `last` also if that is no more than how long it is true.
+    fn next_frame(&mut self, last: bool) -> Option<PerfMap> {
+        // A part of a map says nothing yet.
+        let until = self.read.filter(|_| self.reading.is_none())?;
+        let waited = until.since(self.told) >= TELL_AGAIN;
+        let again = self.fresh.is_none() && until > self.told && (last || waited);
+        if !(self.lines.has_queued() || again) {
+            return None;
+        }
+        self.told = until;
+        Some(PerfMap {
+            process: self.code.key,
+            fresh: self.fresh.is_some(),
+            previous: self.fresh.take().unwrap_or(self.previous),
+            until,
+            ended: self.lines.take_ended(),
+            symbols: self.lines.take_queued(FRAME),
+        })
+    }
+
     /// Whether a reading is under way, begun now or before.
-    fn start_reading(&mut self) -> bool {
+    fn start_reading(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
         if self.reading.is_some() {
             return true;
         }
@@ -304,7 +305,7 @@ impl Follower {
             // It may have got another root, or something else may be mounted there.
             self.find_place();
         }
-        let begin = host::now();
+        let begin = clock();
         match self.map.look(self.place.as_ref()) {
             Found::Nothing => return false,
             Found::Same if self.read.is_none() => return false,
@@ -324,21 +325,20 @@ impl Follower {
         true
     }
 
-    fn end_reading(&mut self) {
-        let (Some(begin), end) = (self.reading.take(), host::now()) else {
+    fn end_reading(&mut self, end: Timestamp) {
+        let Some(begin) = self.reading.take() else {
             return;
         };
         self.lines.reading_ended(end);
         if let Some(before) = self.before.take() {
-            self.fresh = true;
-            let previous = self.read.unwrap_or(self.code.since);
-            self.lines.take_times_from(&before, previous, end);
+            self.fresh.get_or_insert(self.read.unwrap_or_default());
+            self.lines.take_times_from(&before, end);
         }
         if self.lines.is_empty() && self.read.is_none() {
             // A map without lines says nothing yet.
             return;
         }
-        self.previous = self.read.unwrap_or(self.previous);
+        self.previous = self.read.unwrap_or_default();
         self.read = Some(begin);
     }
 
@@ -349,5 +349,192 @@ impl Follower {
             place: None,
             ..Follower::new(self.code.clone())
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Pid;
+    use crate::symbolize::perf_map::PerfMaps;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::fs::File;
+    use std::io::Write;
+    use std::path::Path;
+
+    const KEY: ProcessKey = ProcessKey {
+        tgid: Pid(7),
+        start_time: Timestamp(1),
+    };
+    const BASE: u64 = 0x10_0000;
+    const ALL: (usize, usize) = (LINES, NAME_BYTES);
+
+    fn follower(place: Place, ranges: &[(u64, u64)]) -> Follower {
+        let mut follower = Follower::new(UnnamedCode {
+            key: KEY,
+            start_ticks: 0,
+            since: Timestamp::ZERO,
+            ended: false,
+            ranges: ranges.to_vec(),
+        });
+        follower.place = Some(place);
+        follower
+    }
+
+    fn frames(follower: &mut Follower, last: bool) -> Vec<PerfMap> {
+        std::iter::from_fn(|| follower.next_frame(last)).collect()
+    }
+
+    #[test]
+    fn only_addresses_in_its_code_are_wanted_and_no_more_than_there_is_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut follower = follower(Place::in_dir(dir.path(), 7), &[]);
+        let ranges = [(0x100, 0x200), (0x400, 0x500)];
+        let addresses = [0xff, 0x100, 0x200, 0x201, 0x3ff, 0x450, 0x501, u64::MAX];
+        assert_eq!(follower.want(&ranges, &addresses, 100), 0);
+        assert_eq!(follower.lines.wanted(), 3, "an end is a return address");
+        assert_eq!(follower.want(&ranges, &[0x101, 0x102, 0x103], 1), 2);
+        assert_eq!(follower.want(&[], &[0x104], 10), 0);
+        assert_eq!(follower.lines.wanted(), 4);
+    }
+
+    #[test]
+    fn a_map_too_large_is_given_up_and_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut map = File::create(dir.path().join("perf-7.map")).unwrap();
+        map.write_all(b"100 10 a\n200 10 b\n300 10 c\n").unwrap();
+        let mut follower = follower(Place::in_dir(dir.path(), 7), &[(0, 0x1000)]);
+        follower.want(&[(0, 0x1000)], &[0x100], 10);
+        let clock = || Timestamp(5);
+        assert_eq!(follower.read(CHUNKS, (2, 1000), &clock), 1);
+        assert_eq!(follower.read(CHUNKS, ALL, &clock), 0);
+        assert_eq!(
+            (frames(&mut follower, true), follower.lines.len()),
+            (vec![], 0)
+        );
+    }
+
+    #[test]
+    fn the_time_lines_are_true_is_told_when_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut map = File::create(dir.path().join("perf-7.map")).unwrap();
+        map.write_all(b"100 10 a\n").unwrap();
+        let mut follower = follower(Place::in_dir(dir.path(), 7), &[(0, 0x1000)]);
+        follower.want(&[(0, 0x1000)], &[0x100], 10);
+        let look = |follower: &mut Follower, at, last| {
+            assert_eq!(follower.read(CHUNKS, ALL, &|| Timestamp(at)), 0);
+            let frames = frames(follower, last);
+            let told = frames
+                .iter()
+                .map(|f| (f.previous.0, f.until.0, f.symbols.len()));
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(look(&mut follower, 5, false), [(0, 5, 1)]);
+        assert_eq!(look(&mut follower, 6, false), []);
+        assert_eq!(look(&mut follower, 7, true), [(6, 7, 0)]);
+        let later = 7 + TELL_AGAIN;
+        assert_eq!(look(&mut follower, later, false), [(7, later, 0)]);
+    }
+
+    /// What a JIT, the kernel and the recorder do.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// New code of a length at a place, told before it runs.
+        Compile(u8, u8),
+        /// A sample at a place.
+        Run(u8),
+        /// A flush: samples so far are wanted, the map is looked at, lines are written.
+        Look,
+        /// The map is written anew, with only the code there is.
+        Rewrite,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0u8..12, 1u8..4).prop_map(|(at, len)| Step::Compile(at, len)),
+            6 => (0u8..14).prop_map(Step::Run),
+            2 => Just(Step::Look),
+            1 => Just(Step::Rewrite),
+        ];
+        prop::collection::vec(step, 1..80)
+    }
+
+    /// Code that is there: start, end, name.
+    type Code = Vec<(u64, u64, String)>;
+
+    fn write_anew(path: &Path, code: &Code, number: u32) {
+        let mut map = File::create(path).unwrap();
+        // What begins as before is taken for its continuation.
+        writeln!(map, "written anew {number}").unwrap();
+        for (start, end, name) in code {
+            writeln!(map, "{start:x} {:x} {name}", end - start).unwrap();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever happens in whatever order: a sample has the name of what ran, or none; and it has one if nothing
+        /// changed where it was.
+        #[test]
+        fn no_sample_has_a_wrong_name(steps in steps()) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("perf-7.map");
+            let range = [(BASE, BASE + 0x1000)];
+            let mut follower = follower(Place::in_dir(dir.path(), 7), &range);
+            let (now, mut code, mut number) = (Cell::new(10), Code::new(), 0u32);
+            let clock = || { now.set(now.get() + 1); Timestamp(now.get()) };
+            let (mut samples, mut flushed, mut written) = (Vec::new(), 0, Vec::new());
+            let mut look = |follower: &mut Follower, samples: &[(Timestamp, u64, Option<String>)], last| {
+                let addresses: Vec<u64> = samples[flushed..].iter().map(|s| s.1).collect();
+                flushed = samples.len();
+                follower.want(&range, &addresses, WANTED);
+                written.extend(frames(follower, false));
+                follower.read(CHUNKS, ALL, &clock);
+                written.extend(frames(follower, last));
+            };
+            let mut recompiled = false;
+            for step in steps {
+                match step {
+                    Step::Compile(at, len) => {
+                        let start = BASE + u64::from(at) * 16;
+                        let end = start + u64::from(len) * 16;
+                        let before = code.len();
+                        code.retain(|(s, e, _)| *e <= start || end <= *s);
+                        recompiled |= code.len() < before;
+                        number += 1;
+                        code.push((start, end, format!("f{number}")));
+                        let mut map = File::options().append(true).create(true).open(&path).unwrap();
+                        writeln!(map, "{start:x} {:x} f{number}", end - start).unwrap();
+                    }
+                    Step::Run(at) => {
+                        let address = BASE + u64::from(at) * 16 + 5;
+                        let ran = code.iter().find(|(s, e, _)| (*s..*e).contains(&address));
+                        samples.push((clock(), address, ran.map(|c| c.2.clone())));
+                    }
+                    Step::Look => look(&mut follower, &samples, false),
+                    // What was in a map that nobody read is gone.
+                    Step::Rewrite if follower.read.is_none() => {}
+                    Step::Rewrite => {
+                        number += 1;
+                        write_anew(&path, &code, number);
+                        recompiled |= !code.is_empty();
+                    }
+                }
+            }
+            look(&mut follower, &samples, false);
+            look(&mut follower, &samples, true);
+            let maps = PerfMaps::new(written);
+            for (time, address, ran) in samples {
+                let found = maps.find(KEY, time, address).and_then(|(m, l)| maps.symbol(m, l));
+                let found = found.map(|s| String::from_utf8_lossy(&s.name).into_owned());
+                prop_assert!(
+                    found.is_none() || ran.is_none() || found == ran,
+                    "{found:?} at {address:#x} and {time:?}, {ran:?} ran"
+                );
+                prop_assert!(recompiled || ran.is_none() || found == ran);
+            }
+        }
     }
 }
