@@ -1,5 +1,9 @@
 //! Names of the kernel's own code, and of code the kernel puts into processes.
 
+use std::fs;
+
+use bprof::capture::Reader;
+
 use crate::common::Bench;
 use crate::common::workload::{BPFRUN, CLOCK};
 
@@ -41,4 +45,39 @@ fn a_bpf_program_that_comes_and_goes_is_named() {
             .iter()
             .any(|f| is_program(f) && !f.ends_with("_bpfrun_prog_[k]"))
     });
+}
+
+/// What tells this kernel, and where it is, from others.
+#[test]
+fn the_kernel_is_told() {
+    let bench = Bench::new();
+    let command = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=300000"];
+    let recorded = bench.record_command(&command).ok();
+    let reader = Reader::open(&recorded.capture).expect("the capture opens");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    assert_eq!(reader.header().kernel_release, release.trim());
+    // The kernel's build ID is the content of a note in there.
+    let notes = fs::read("/sys/kernel/notes").expect("the kernel's notes");
+    let id = reader
+        .header()
+        .kernel_build_id
+        .as_ref()
+        .expect("a build ID");
+    assert!(
+        id.as_bytes().len() >= 8
+            && notes
+                .windows(id.as_bytes().len())
+                .any(|w| w == id.as_bytes())
+    );
+    let table = fs::read_to_string("/proc/kallsyms").expect("the kernel's symbols");
+    let stext = table.lines().find_map(|l| l.strip_suffix(" T _stext"));
+    let stext = u64::from_str_radix(stext.expect("_stext"), 16).expect("an address");
+    let kernel = reader.aids().kernel;
+    assert_eq!(kernel.stext, stext);
+    assert!(
+        kernel
+            .symbols
+            .iter()
+            .any(|s| s.name == "do_syscall_64" || s.name == "el0_svc")
+    );
 }

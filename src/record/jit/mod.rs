@@ -28,9 +28,9 @@ const LINES: usize = 1 << 19;
 const NAME_BYTES: usize = 32 << 20;
 /// Recorded addresses held of all processes.
 const WANTED: usize = 1 << 19;
-/// Chunks of a map read after one flush, and when its process or the recording has ended.
-const CHUNKS: usize = 4;
-const LAST_CHUNKS: usize = 64;
+/// Chunks of maps (MiB) read in one go, so that samples do not wait for long, and at the end.
+const CHUNKS: usize = 16;
+const LAST_CHUNKS: usize = 256;
 /// Lines written to the capture in all, in bytes: a reader takes 64 MiB of aid.
 const WRITTEN: usize = 32 << 20;
 /// Bytes of lines of one frame.
@@ -49,6 +49,7 @@ pub struct Jit {
     /// User addresses of the open segment, whose number is the first.
     addresses: (u32, Vec<u64>),
     written: usize,
+    turn: usize,
     lost: u64,
 }
 
@@ -78,6 +79,7 @@ impl Jit {
     /// Takes in what has become of processes in a batch: maps are opened while their processes live, and read when they
     /// end.
     pub fn follow(&mut self, processes: &mut Processes) {
+        let mut chunks = CHUNKS;
         for code in processes.take_unnamed_code() {
             let known = self.followed.remove(&code.key);
             let (mut follower, is_new) = match known {
@@ -110,11 +112,12 @@ impl Jit {
                 follower.code.ranges = ranges;
             }
             if follower.code.ended {
-                self.lost += follower.read(LAST_CHUNKS, self.room(), &host::now);
+                self.lost += follower.read(&mut chunks, self.room(), &host::now);
+                self.lost += u64::from(follower.reading.is_some());
                 self.ending.push(follower);
             } else {
                 if is_new {
-                    self.lost += follower.read(CHUNKS, self.room(), &host::now);
+                    self.lost += follower.read(&mut chunks, self.room(), &host::now);
                 }
                 self.followed.insert(follower.code.key, follower);
             }
@@ -146,7 +149,14 @@ impl Jit {
             self.want(&mut follower, &written.user);
             self.emit(&mut follower, drain, true)?;
         }
-        let keys: Vec<ProcessKey> = self.followed.keys().copied().collect();
+        let mut chunks = if at_end { LAST_CHUNKS } else { CHUNKS };
+        let mut keys: Vec<ProcessKey> = self.followed.keys().copied().collect();
+        keys.sort_unstable();
+        if !keys.is_empty() {
+            // Each is first once: large maps take what there is of chunks.
+            self.turn = (self.turn + 1) % keys.len();
+            keys.rotate_left(self.turn);
+        }
         for key in keys {
             let Some(mut follower) = self.followed.remove(&key) else {
                 continue;
@@ -154,8 +164,8 @@ impl Jit {
             self.want(&mut follower, &written.user);
             // What is known before the map is looked at again: a line in it may end others.
             self.emit(&mut follower, drain, false)?;
-            let chunks = if at_end { LAST_CHUNKS } else { CHUNKS };
-            self.lost += follower.read(chunks, self.room(), &host::now);
+            self.lost += follower.read(&mut chunks, self.room(), &host::now);
+            self.lost += u64::from(at_end && follower.reading.is_some());
             self.emit(&mut follower, drain, at_end)?;
             self.followed.insert(key, follower);
         }
@@ -244,16 +254,22 @@ impl Follower {
         lost
     }
 
-    /// Looks for what is new in the map and reads `chunks` of it at most; `room` is for how many lines and bytes of names.
+    /// Looks for what is new in the map and reads it, while `chunks` are left; `room` is for how many lines and bytes of names.
     /// How many maps were given up.
-    fn read(&mut self, chunks: usize, room: (usize, usize), clock: &dyn Fn() -> Timestamp) -> u64 {
-        if self.given_up || !self.start_reading(clock) {
+    fn read(
+        &mut self,
+        chunks: &mut usize,
+        room: (usize, usize),
+        clock: &dyn Fn() -> Timestamp,
+    ) -> u64 {
+        if self.given_up || *chunks == 0 || !self.start_reading(clock) {
             return 0;
         }
         // A line is true since the reading before, or the image's begin.
         let since = self.read.unwrap_or(self.code.since);
         let (mut lines_left, mut bytes_left) = room;
-        for _ in 0..chunks {
+        while *chunks > 0 {
+            *chunks -= 1;
             let (lines, bytes) = (self.lines.len(), self.lines.name_bytes);
             let held = &mut self.lines;
             let more = self.map.read(|line| held.add(line, since));
@@ -407,8 +423,8 @@ mod tests {
         let mut follower = follower(Place::in_dir(dir.path(), 7), &[(0, 0x1000)]);
         follower.want(&[(0, 0x1000)], &[0x100], 10);
         let clock = || Timestamp(5);
-        assert_eq!(follower.read(CHUNKS, (2, 1000), &clock), 1);
-        assert_eq!(follower.read(CHUNKS, ALL, &clock), 0);
+        assert_eq!(follower.read(&mut 9, (2, 1000), &clock), 1);
+        assert_eq!(follower.read(&mut 9, ALL, &clock), 0);
         assert_eq!(
             (frames(&mut follower, true), follower.lines.len()),
             (vec![], 0)
@@ -423,7 +439,7 @@ mod tests {
         let mut follower = follower(Place::in_dir(dir.path(), 7), &[(0, 0x1000)]);
         follower.want(&[(0, 0x1000)], &[0x100], 10);
         let look = |follower: &mut Follower, at, last| {
-            assert_eq!(follower.read(CHUNKS, ALL, &|| Timestamp(at)), 0);
+            assert_eq!(follower.read(&mut 9, ALL, &|| Timestamp(at)), 0);
             let frames = frames(follower, last);
             let told = frames
                 .iter()
@@ -491,7 +507,7 @@ mod tests {
                 flushed = samples.len();
                 follower.want(&range, &addresses, WANTED);
                 written.extend(frames(follower, false));
-                follower.read(CHUNKS, ALL, &clock);
+                follower.read(&mut 9, ALL, &clock);
                 written.extend(frames(follower, last));
             };
             let mut recompiled = false;
