@@ -108,7 +108,8 @@ fn check_generated(folded: &Folded) {
 
 fn record_jit(bench: &Bench, args: &[&str]) -> (Recorded, Maps) {
     let jit = JIT.build();
-    let mut command = vec![jit.to_str().expect("the path is UTF-8")];
+    // With the same addresses in each image.
+    let mut command = vec!["setarch", "-R", jit.to_str().expect("the path is UTF-8")];
     command.extend(args);
     let recorded = bench.record_command(&command).ok();
     let truth = recorded.truth();
@@ -166,6 +167,27 @@ fn a_map_without_a_name_and_a_child_without_a_map() {
     own.check_least("generated_first", 0.9, |s| s.has("generated_first"));
     let child = folded.only(|s| s.has("child_round"));
     child.check_least("code without a name", 0.9, |s| {
+        s.user_leaf() == Some("[anon]")
+    });
+}
+
+/// A process that becomes another program and leaves its map behind: code of the new one has no name of the old one, though it
+/// is at the same address.
+#[test]
+fn a_map_ends_with_the_program_that_wrote_it() {
+    let bench = Bench::new();
+    let (recorded, _maps) = record_jit(&bench, &["1.2", "1", "--again"]);
+    let (folded, truth) = (recorded.folded(), recorded.truth());
+    let addresses = truth.words("address ");
+    assert!(
+        addresses.len() == 2 && addresses[0] == addresses[1],
+        "{addresses:?}"
+    );
+    check_generated(&folded);
+    let own = folded.only(|s| s.has("first_round"));
+    own.check_least("generated_first", 0.5, |s| s.has("generated_first"));
+    let after = folded.only(|s| s.has("child_round"));
+    after.check_least("code without a name", 0.9, |s| {
         s.user_leaf() == Some("[anon]")
     });
 }

@@ -1,8 +1,9 @@
-// jit SECONDS ROUNDS [--memfd] [--fork] [--unlink]: a JIT that uses its memory again and says so in /tmp/perf-PID.map.
+// jit SECONDS ROUNDS [--memfd] [--fork] [--unlink] [--again]: a JIT that uses its memory again and says so in /tmp/perf-PID.map.
 //
 // One piece of machine code runs ROUNDS times SECONDS at one address, as generated_first called by first_round and as
 // generated_second called by second_round in turn. With --fork a child runs it in the end, called by child_round: it has no
-// map of its own. With --unlink the map has no name any more when the program ends.
+// map of its own. With --unlink the map has no name any more when the program ends. With --again the program becomes itself
+// in the end, and runs the code as child_round without a word in the map, which stays as it was.
 #include "truth.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,11 +34,13 @@ ROUND(child_round)
 int main(int argc, char **argv) {
     if (argc < 3)
         return fprintf(stderr, "usage: jit SECONDS ROUNDS [--memfd] [--fork] [--unlink]\n"), 2;
-    int memfd = 0, forks = 0, unlinks = 0;
+    int memfd = 0, forks = 0, unlinks = 0, again = 0, silent = 0;
     for (int i = 3; i < argc; i++) {
         memfd |= strcmp(argv[i], "--memfd") == 0;
         forks |= strcmp(argv[i], "--fork") == 0;
         unlinks |= strcmp(argv[i], "--unlink") == 0;
+        again |= strcmp(argv[i], "--again") == 0;
+        silent |= strcmp(argv[i], "--silent") == 0;
     }
     size_t len = (size_t)(__stop_generated - __start_generated);
     int fd = memfd ? memfd_create("generated code", 0) : -1;
@@ -51,6 +54,11 @@ int main(int argc, char **argv) {
         memcpy(memory, __start_generated, len);
     code *run = (code *)memory;
 
+    if (silent) {
+        printf("address %p\n", memory);
+        child_round(run, seconds_arg(argv[1]));
+        return cpu_print(), 0;
+    }
     char path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
     FILE *map = fopen(path, "w");
@@ -77,9 +85,13 @@ int main(int argc, char **argv) {
     }
     if (unlinks)
         unlink(path);
-    printf("map %s\n", path);
+    printf("map %s\naddress %p\n", path, memory);
     truth_print(&first);
     truth_print(&second);
     cpu_print();
+    if (again) {
+        execl("/proc/self/exe", argv[0], argv[1], "1", "--silent", (char *)NULL);
+        give_up("execl");
+    }
     return 0;
 }

@@ -71,6 +71,8 @@ struct Follower {
     fresh: Option<Timestamp>,
     told: Timestamp,
     looks: u32,
+    /// The process ran something else before, whose map it may still have.
+    succeeds: bool,
     /// Too large: nothing is known after `read`.
     given_up: bool,
 }
@@ -86,16 +88,18 @@ impl Jit {
                 Some(known) if known.code.since == code.since => (known, false),
                 other => {
                     let mut new = Follower::new(code.clone());
-                    if let Some(other) = other {
+                    if let Some(mut other) = other {
                         new.fresh = Some(other.read.unwrap_or_default());
-                        // Its map is by now that of what the process has become.
+                        // What it has in its map says nothing of what the process has become.
+                        new.map = std::mem::take(&mut other.map);
+                        new.succeeds = true;
                         self.ending.push(other);
                     }
                     (new, true)
                 }
             };
             if is_new {
-                if code.ranges.is_empty() || code.ended {
+                if code.ended || (code.ranges.is_empty() && !follower.succeeds) {
                     continue;
                 }
                 if self.followed.len() >= PROCESSES {
@@ -218,6 +222,7 @@ impl Follower {
             fresh: Some(Timestamp::ZERO),
             told: Timestamp::ZERO,
             looks: 0,
+            succeeds: false,
             given_up: false,
         }
     }
@@ -332,6 +337,8 @@ impl Follower {
                 return false;
             }
             Found::Grown => {}
+            // Another image's.
+            Found::Anew if self.read.is_none() && self.lines.is_empty() => {}
             Found::Anew => {
                 let before = self.lines.restart();
                 self.before.get_or_insert(before);
