@@ -38,6 +38,7 @@ mod input;
 mod leb128;
 pub mod limits;
 mod losses;
+mod matches;
 pub(crate) mod meta;
 pub mod process;
 pub mod samples;

@@ -16,5 +16,6 @@ mod kernel;
 mod output;
 mod privileges;
 mod processes;
+mod roundtrip;
 mod stacks;
 mod targets;
