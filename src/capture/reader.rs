@@ -7,7 +7,7 @@ use super::scan::{self, IndexState, Scan};
 use super::source::Source;
 use super::tables::{NewEntries, Tables};
 use crate::event::sample_flags;
-use crate::format::aid::{ElfLayout, ElfLayouts, KernelSymbols, PerfMap, Vdso};
+use crate::format::aid::{ElfLayout, ElfLayouts, KernelSymbols, PerfMap, PerfMaps, Vdso};
 use crate::format::descriptor::{self, Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::error::{FormatError, Problem};
@@ -245,7 +245,7 @@ impl Reader {
                 entry.descriptor.kind,
                 FrameKind::KernelSymbols
                     | FrameKind::Vdso
-                    | FrameKind::PerfMap
+                    | FrameKind::PerfMaps
                     | FrameKind::ElfLayouts
             ) {
                 continue;
@@ -307,7 +307,7 @@ impl Aids {
                 self.kernel.symbols.extend(more.symbols);
             }
             FrameKind::Vdso => self.vdso = Some(Vdso::decode(content)?),
-            FrameKind::PerfMap => self.perf_maps.push(PerfMap::decode(content)?),
+            FrameKind::PerfMaps => self.perf_maps.extend(PerfMaps::decode(content)?.maps),
             FrameKind::ElfLayouts => {
                 self.layouts.extend(ElfLayouts::decode(content)?.layouts);
             }

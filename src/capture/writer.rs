@@ -7,7 +7,7 @@ pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
 use super::intern::{Interner, StackInterner};
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
-use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMap, Vdso};
+use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::frame::FrameCompressor;
@@ -486,9 +486,9 @@ impl<W: Write> CaptureWriter<W> {
         self.write_record(FrameKind::Vdso, vdso)
     }
 
-    /// Writes what a reading of a perf map has told at once, after what is pending.
-    pub fn perf_map(&mut self, map: &PerfMap) -> Result<(), WriteError> {
-        self.write_record(FrameKind::PerfMap, map)
+    /// Writes what readings of perf maps have told at once, after what is pending.
+    pub fn perf_maps(&mut self, maps: &PerfMaps) -> Result<(), WriteError> {
+        self.write_record(FrameKind::PerfMaps, maps)
     }
 
     /// Writes layouts of ELF files at once, after what is pending.

@@ -36,8 +36,15 @@ pub struct Vdso {
     pub image: Vec<u8>,
 }
 
+/// What readings of perf maps have told: one frame for all processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PerfMaps {
+    /// In the order of the readings of each process.
+    pub maps: Vec<PerfMap>,
+}
+
 /// What one reading of a JIT's `/tmp/perf-PID.map` adds to what is known of a process: lines that cover recorded
-/// addresses. The frames of a process build on each other, in the order of the file.
+/// addresses. Those of a process build on each other, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerfMap {
     /// Whose.
@@ -138,10 +145,10 @@ impl Vdso {
     }
 }
 
-impl PerfMap {
+impl PerfMaps {
     /// Decodes a frame's content.
-    pub fn decode(content: &[u8]) -> Result<PerfMap, FormatError> {
-        meta::decode_frame("perf map", content)
+    pub fn decode(content: &[u8]) -> Result<PerfMaps, FormatError> {
+        meta::decode_frame("perf maps", content)
     }
 }
 

@@ -49,8 +49,8 @@ pub enum FrameKind {
     PackedFile,
     /// [`ElfLayouts`](super::aid::ElfLayouts). 8.
     ElfLayouts,
-    /// [`PerfMap`](super::aid::PerfMap). 11.
-    PerfMap,
+    /// [`PerfMaps`](super::aid::PerfMaps). 11.
+    PerfMaps,
     /// A kind of a later version, or 4 and 5, which no recorder ever wrote.
     Unknown(u8),
 }
@@ -65,7 +65,7 @@ impl FrameKind {
             FrameKind::End => 6,
             FrameKind::PackedFile => 7,
             FrameKind::ElfLayouts => 8,
-            FrameKind::PerfMap => 11,
+            FrameKind::PerfMaps => 11,
             FrameKind::Unknown(number) => number,
         }
     }
@@ -79,7 +79,7 @@ impl FrameKind {
             6 => FrameKind::End,
             7 => FrameKind::PackedFile,
             8 => FrameKind::ElfLayouts,
-            11 => FrameKind::PerfMap,
+            11 => FrameKind::PerfMaps,
             other => FrameKind::Unknown(other),
         }
     }

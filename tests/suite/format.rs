@@ -6,7 +6,7 @@ use bprof::event::{
     Timestamp, prot, sample_flags,
 };
 use bprof::format::aid::{
-    ElfLayout, ElfLayouts, JitSymbol, KernelSymbol, KernelSymbols, Load, PerfMap, Vdso,
+    ElfLayout, ElfLayouts, JitSymbol, KernelSymbol, KernelSymbols, Load, PerfMap, PerfMaps, Vdso,
 };
 use bprof::format::descriptor::FrameKind;
 use bprof::format::end::{End, EndReason};
@@ -163,7 +163,8 @@ fn small_capture() -> Vec<u8> {
             image: vec![0x7f, b'E', b'L', b'F'],
         })
         .unwrap();
-    writer.perf_map(&perf_map()).unwrap();
+    let maps = vec![perf_map(), perf_map()];
+    writer.perf_maps(&PerfMaps { maps }).unwrap();
     writer.elf_layouts(&layouts()).unwrap();
     writer.finish(&end()).unwrap()
 }
@@ -254,14 +255,14 @@ fn everything_written_is_read() {
     assert_eq!((reader.damage(), reader.cut_bytes()), (&[][..], 0));
     assert_eq!((reader.samples(), reader.lost_samples()), (9, 6));
     let kinds: Vec<_> = reader.frames().iter().map(|f| f.descriptor.kind).collect();
-    use FrameKind::{ElfLayouts, KernelSymbols, PerfMap, Segment, Vdso};
+    use FrameKind::{ElfLayouts, KernelSymbols, PerfMaps, Segment, Vdso};
     let expected = [
         Segment,
         Segment,
         Segment,
         KernelSymbols,
         Vdso,
-        PerfMap,
+        PerfMaps,
         ElfLayouts,
         FrameKind::End,
     ];
@@ -325,7 +326,7 @@ fn everything_written_is_read() {
     assert_eq!(aids.vdso.unwrap().image, b"\x7fELF");
     assert_eq!(
         (aids.perf_maps, aids.layouts),
-        (vec![perf_map()], layouts().layouts)
+        (vec![perf_map(), perf_map()], layouts().layouts)
     );
     assert_eq!(aids.damage, []);
 }

@@ -19,7 +19,7 @@ use super::host;
 use super::processes::{Processes, UnnamedCode};
 use crate::capture::writer::Written;
 use crate::event::{LossClass, ProcessKey, Timestamp};
-use crate::format::aid::PerfMap;
+use crate::format::aid::{PerfMap, PerfMaps};
 
 /// Processes followed at once.
 const PROCESSES: usize = 512;
@@ -33,7 +33,7 @@ const CHUNKS: usize = 16;
 const LAST_CHUNKS: usize = 256;
 /// Lines written to the capture in all, in bytes: a reader takes 64 MiB of aid.
 const WRITTEN: usize = 32 << 20;
-/// Bytes of lines of one frame.
+/// Bytes of lines of one frame, about.
 const FRAME: usize = 1 << 20;
 /// A process whose lines are all written has its time told anew this often (ns), for recordings that are killed.
 const TELL_AGAIN: u64 = 10_000_000_000;
@@ -49,6 +49,8 @@ pub struct Jit {
     /// User addresses of the open segment, whose number is the first.
     addresses: (u32, Vec<u64>),
     written: usize,
+    /// Waits for a frame, with its size.
+    batch: (Vec<PerfMap>, usize),
     turn: usize,
     lost: u64,
 }
@@ -173,6 +175,7 @@ impl Jit {
             self.emit(&mut follower, drain, at_end)?;
             self.followed.insert(key, follower);
         }
+        self.write_batch(drain)?;
         self.addresses.1.extend_from_slice(&written.user);
         self.tell_lost(drain)
     }
@@ -194,15 +197,28 @@ impl Jit {
     /// Writes the lines of `follower` that are needed; `last` also without any, for the time they are true.
     fn emit(&mut self, follower: &mut Follower, drain: &mut Drain, last: bool) -> Result<()> {
         while let Some(map) = follower.next_frame(last) {
-            let size: usize = map.symbols.iter().map(|s| s.name.len() + 32).sum();
+            let names: usize = map.symbols.iter().map(|s| s.name.len() + 32).sum();
+            let size = names + map.ended.len() * 9;
             if self.written + size > WRITTEN {
                 // An end that is not told would leave a line true: nothing more is told of this process.
                 follower.give_up();
                 self.lost += map.symbols.len() as u64;
                 break;
             }
-            self.written += size + 256;
-            drain.writer.perf_map(&map)?;
+            self.written += size + 64;
+            self.batch.0.push(map);
+            self.batch.1 += size;
+            if self.batch.1 >= FRAME {
+                self.write_batch(drain)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self, drain: &mut Drain) -> Result<()> {
+        let (maps, _) = std::mem::take(&mut self.batch);
+        if !maps.is_empty() {
+            drain.writer.perf_maps(&PerfMaps { maps })?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::fixture::{BASE, Bench, Elf, KERNEL, LEN, Run, Scene, Taken, memory, profiler, usual};
 use bprof::event::{LossClass, MappedKind, Pid, ProcessKey, Timestamp};
-use bprof::format::aid::{JitSymbol, PerfMap};
+use bprof::format::aid::{JitSymbol, PerfMap, PerfMaps};
 
 const VERDICT: &str = "\
 # host: web1, Linux 6.18.0 x86_64, 2 CPUs; recorded by bprof test
@@ -346,12 +346,12 @@ fn jit_lines_hold_for_their_process_and_time() {
     s.writer.flush().unwrap();
     let everywhere = line(main - main % 0x10, 0, "not the file's");
     let first = vec![everywhere, line(anonymous, 0, "old;f"), line(memfd, 0, "g")];
-    for map in [
+    for maps in [
         reading(0, 2_000, first),
         reading(2_000, 3_000, vec![line(anonymous, 3_050, "new f")]),
         reading(3_000, 4_000, vec![]),
     ] {
-        s.writer.perf_map(&map).unwrap();
+        s.writer.perf_maps(&PerfMaps { maps: vec![maps] }).unwrap();
     }
     let capture = bench.capture("run.bprof", &s.finish());
     assert_eq!(
