@@ -198,17 +198,19 @@ fn a_map_that_is_not_the_processs_own_is_left_alone() {
     let bench = Bench::new();
     let elsewhere = bench.path("elsewhere.map");
     fs::write(&elsewhere, "1 7ffffffffffffffe planted\n").expect("a file");
-    for (plant, owner, believed) in [
-        ("cp $0", 0, true),
-        ("cp $0", 65534, false),
-        ("ln -s $0", 0, false),
-        ("mkfifo", 0, false),
-        ("mkdir", 0, false),
+    for (plant, then, believed) in [
+        ("cp $0", "true", true),
+        ("cp $0", "chown 65534", false),
+        // Of another process that had this number long ago.
+        ("cp $0", "touch -d @1000000000", false),
+        ("ln -s $0", "true", false),
+        ("mkfifo", "true", false),
+        ("mkdir", "true", false),
     ] {
         // The process's number is that of the shell, which becomes the program.
         let script = format!(
             r#"rm -rf /tmp/perf-$$.map; set -- {plant} ; "$@" /tmp/perf-$$.map
-               chown -h {owner} /tmp/perf-$$.map; echo "map /tmp/perf-$$.map"; exec {} 0.5"#,
+               {then} /tmp/perf-$$.map; echo "map /tmp/perf-$$.map"; exec {} 0.5"#,
             REMAP.build().display()
         );
         let place = elsewhere.to_str().expect("the path is UTF-8");
@@ -221,7 +223,7 @@ fn a_map_that_is_not_the_processs_own_is_left_alone() {
         assert_eq!(
             folded.count(|s| s.has("planted")) > 0,
             believed,
-            "{plant}, owner {owner}\n{folded}"
+            "{plant}, {then}\n{folded}"
         );
         folded.check_least("the program", 0.8, |s| s.has("run_moved"));
     }

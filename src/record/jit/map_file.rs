@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::lines::{Line, parse_line};
-use crate::event::Pid;
+use crate::event::{Pid, Timestamp};
+use crate::record::host::wall_offset;
 use crate::record::procfs;
 use crate::record::rooted::{Root, open_child};
 
@@ -14,6 +15,8 @@ use crate::record::rooted::{Root, open_child};
 const CHUNK: usize = 1 << 20;
 /// Of the end of what has been read, so much is compared before what follows is taken for its continuation.
 const TAIL: usize = 64;
+/// File systems stamp with a coarse clock, and clocks are set (ns).
+const CLOCKS_DIFFER: i64 = 1_000_000_000;
 
 /// Where a process has its map: `/tmp/perf-PID.map`, as its own root and PID namespace have it.
 #[derive(Debug)]
@@ -22,17 +25,24 @@ pub struct Place {
     name: String,
     /// Whose file it may be, beside root's.
     users: [u32; 2],
+    /// When it must have been written to at least, in ns since 1970: an older one is of an earlier process of this number.
+    not_before: i64,
 }
 
 impl Place {
-    /// The place of `process`, which has to live.
-    pub fn of(process: Pid) -> io::Result<Place> {
+    /// The place of `process`, which has to live and was started at `start`.
+    pub fn of(process: Pid, start: Timestamp) -> io::Result<Place> {
         let directory = Root::of(process)?.directory(b"/tmp")?;
         let owner = procfs::read_owner(process)?;
         Ok(Place {
             directory,
             name: format!("perf-{}.map", owner.pid_inside),
             users: [owner.real_user, owner.effective_user],
+            not_before: start
+                .0
+                .cast_signed()
+                .saturating_add(wall_offset())
+                .saturating_sub(CLOCKS_DIFFER),
         })
     }
 
@@ -44,17 +54,20 @@ impl Place {
             directory: rustix::fs::open(dir, OFlags::PATH, Mode::empty()).unwrap(),
             name: format!("perf-{pid}.map"),
             users: [rustix::process::getuid().as_raw(); 2],
+            not_before: 0,
         }
     }
 
-    /// The map, if it is there and is the process's own or root's.
+    /// The map, if it is there, is the process's own or root's, and was written to while it ran.
     fn open(&self) -> io::Result<File> {
         let file = open_child(self.directory.as_fd(), &self.name)?;
-        let user = file.metadata()?.uid();
-        if user == 0 || self.users.contains(&user) {
+        let meta = file.metadata()?;
+        let (user, modified) = (meta.uid(), meta.mtime().saturating_mul(1_000_000_000));
+        let own = user == 0 || self.users.contains(&user);
+        if own && modified.saturating_add(meta.mtime_nsec()) >= self.not_before {
             Ok(file)
         } else {
-            Err(io::ErrorKind::PermissionDenied.into())
+            Err(io::Error::other("another's"))
         }
     }
 }
@@ -248,13 +261,18 @@ mod tests {
     #[test]
     fn what_is_not_a_file_of_its_own_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, place) = (dir.path().join("perf-7.map"), Place::in_dir(dir.path(), 7));
+        let path = dir.path().join("perf-7.map");
+        let mut place = Place::in_dir(dir.path(), 7);
         let other = dir.path().join("other");
         append(&other, "10 1 a\n");
         std::os::unix::fs::symlink("other", &path).unwrap();
         assert_eq!(MapFile::default().look(Some(&place)), Found::Nothing);
         std::fs::remove_file(&path).unwrap();
         std::fs::rename(&other, &path).unwrap();
+        assert_eq!(MapFile::default().look(Some(&place)), Found::Grown);
+        place.not_before = i64::MAX;
+        assert_eq!(MapFile::default().look(Some(&place)), Found::Nothing);
+        place.not_before = 0;
         if rustix::process::getuid().is_root() {
             std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
             assert_eq!(MapFile::default().look(Some(&place)), Found::Nothing);

@@ -249,7 +249,7 @@ impl Follower {
         if !self.code.is_alive() {
             return;
         }
-        if let Ok(place) = Place::of(process)
+        if let Ok(place) = Place::of(process, self.code.key.start_time)
             && self.code.is_alive()
         {
             self.place = Some(place);
