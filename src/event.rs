@@ -189,13 +189,19 @@ pub enum LossClass {
     Launcher = 11,
     /// Child processes of the target that were not followed: too many at once.
     NotFollowed = 12,
+    /// CPUs that came online during the recording: not sampled, and their process events unseen, until noticed.
+    CpuLate = 13,
+    /// CPUs that came online and could not be sampled.
+    CpuUnsampled = 14,
+    /// Threads given by number whose sampling the kernel ended when they started a set-uid program, until that was noticed.
+    ThreadLate = 15,
     /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
-    PerfMaps = 13,
+    PerfMaps = 16,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 13] = [
+    pub const ALL: [LossClass; 16] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -208,6 +214,9 @@ impl LossClass {
         LossClass::TableFull,
         LossClass::Launcher,
         LossClass::NotFollowed,
+        LossClass::CpuLate,
+        LossClass::CpuUnsampled,
+        LossClass::ThreadLate,
         LossClass::PerfMaps,
     ];
 
@@ -239,6 +248,11 @@ impl LossClass {
             LossClass::TableFull => "tables full",
             LossClass::Launcher => "before the command started",
             LossClass::NotFollowed => "child processes not followed",
+            LossClass::CpuLate => "CPUs not sampled at once when they came online",
+            LossClass::CpuUnsampled => "CPUs that came online and could not be sampled",
+            LossClass::ThreadLate => {
+                "threads not sampled at once when they started a set-uid program"
+            }
             LossClass::PerfMaps => "perf map lines not kept",
         }
     }

@@ -66,7 +66,7 @@ impl Kallsyms {
         (symbol.start == start && symbol.module.as_deref() == Some(BPF)).then_some(symbol.name)
     }
 
-    fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
+    pub(super) fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
         let mut table = Kallsyms::default();
         let (mut idle_start, mut idle_end) = (0, 0);
         let mut line = Vec::new();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::workload::{JIT, REMAP};
+use crate::common::workload::{PERF_MAP, REMAP};
 use crate::common::{Attached, Bench, Folded, HZ, Recorded, Running, Stack};
 
 /// Burns in one function for so many milliseconds; no file is needed, whatever is mounted where.
@@ -107,7 +107,7 @@ fn check_generated(folded: &Folded) {
 }
 
 fn record_jit(bench: &Bench, args: &[&str]) -> (Recorded, Maps) {
-    let jit = JIT.build();
+    let jit = PERF_MAP.build();
     // With the same addresses in each image.
     let mut command = vec!["setarch", "-R", jit.to_str().expect("the path is UTF-8")];
     command.extend(args);
@@ -144,7 +144,7 @@ fn code_at_one_address_has_the_name_of_its_time() {
 #[test]
 fn code_of_a_process_that_runs_has_the_name_of_its_time() {
     let bench = Bench::new();
-    let mut command = JIT.command();
+    let mut command = PERF_MAP.command();
     command.args(["2.5", "2"]);
     let workload = Attached::start(command);
     let _maps = Maps::of([workload.pid()]);

@@ -7,7 +7,9 @@
 //! System-wide recordings would disturb each other, so the tests take turns (see
 //! [`common::Bench`]).
 
+mod anonymous;
 mod common;
+mod cpus;
 mod events;
 mod files;
 mod identity;
