@@ -61,6 +61,8 @@ fn node_that_has_exited_is_named() {
 fn node_that_runs_is_named() {
     let bench = Bench::new();
     let mut command = Command::new("node");
+    // V8 leaves a log where it runs.
+    command.current_dir(bench.path(""));
     command.args(["--perf-basic-prof", "-e", &script(60_000)]);
     let node = Attached::start(command);
     let _maps = Maps::of([node.pid()]);
@@ -78,7 +80,7 @@ fn node_in_namespaces_of_its_own_is_named_by_its_own_map() {
     let bench = Bench::new();
     let _maps = Maps::of([1]);
     fs::write("/tmp/perf-1.map", "1 7ffffffffffffffe of_another_process\n").expect("a map");
-    let inner = r#"mount -t tmpfs none /tmp && cd / && exec node --perf-basic-prof -e "$0""#;
+    let inner = r#"mount -t tmpfs none /tmp && cd /tmp && exec node --perf-basic-prof -e "$0""#;
     let script = script(1500);
     let command = [
         "unshare",
@@ -255,6 +257,7 @@ fn node_is_named_in_a_recording_of_the_whole_system() {
     let running = Running::start_sampling(&bench, &["-a", "-F", &rate]);
     let node = Command::new("node")
         .args(["--perf-basic-prof", "-e", &script(1200)])
+        .current_dir(bench.path(""))
         .stdout(Stdio::null())
         .status()
         .expect("node starts");
