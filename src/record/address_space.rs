@@ -321,6 +321,26 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_there_no_more_and_was_settled_is_forgotten() {
+        let mut space = AddressSpace::default();
+        for (time, start) in [(1, 0x1000), (2, 0x3000), (3, 0x5000), (9, 0x7000)] {
+            space.add(Timestamp(time), map(start, start + 0x1000, 0, "a"));
+        }
+        space.settle(Timestamp(5));
+        // What is there need not begin and end where it was mapped; what is not settled stays.
+        space.keep_only(&[0x800..0x1800, 0x4000..0x5001]);
+        let starts = |space: &AddressSpace| -> Vec<u64> {
+            let list = space.until(Timestamp::MAX).0;
+            list.iter().map(|m| m.start).collect()
+        };
+        assert_eq!(starts(&space), [0x1000, 0x5000, 0x7000]);
+        assert_eq!(space.len(), 3);
+        space.settle(Timestamp(9));
+        space.keep_only(&[]);
+        assert!(space.is_empty());
+    }
+
+    #[test]
     fn what_proc_shows_is_known_when_events_told_it() {
         let mut space = AddressSpace::default();
         space.add(Timestamp(1), map(0x1000, 0x4000, 0x1000, "/lib/a.so"));

@@ -178,10 +178,22 @@ pub fn read_stat(process: Pid) -> io::Result<Stat> {
     parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected stat"))
 }
 
-/// Whether a process runs: it is there, and if its first thread is a zombie, another one is not.
+/// Whether a process runs: it is there, and if its first thread is a zombie, another one is not. One that cannot be looked
+/// at, for want of a descriptor perhaps, is taken to run.
 pub fn is_alive(process: Pid) -> bool {
-    let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    is_alive_by(&text)
+    match fs::read(format!("/proc/{process}/stat")) {
+        Ok(text) => is_alive_by(&text),
+        Err(err) => !is_gone_by(&err),
+    }
+}
+
+/// Whether there is no such process or thread any more.
+pub fn is_gone(process: Pid) -> bool {
+    fs::read(format!("/proc/{process}/stat")).is_err_and(|err| is_gone_by(&err))
+}
+
+fn is_gone_by(err: &io::Error) -> bool {
+    err.kind() == io::ErrorKind::NotFound || err.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn is_alive_by(stat: &[u8]) -> bool {
@@ -259,6 +271,14 @@ mod tests {
             b") S 17 4321 4321 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2",
         );
         line
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_gone() {
+        let gone = |errno| is_gone_by(&io::Error::from_raw_os_error(errno));
+        assert!(gone(libc::ENOENT) && gone(libc::ESRCH));
+        assert!(!gone(libc::EMFILE) && !gone(libc::EACCES));
+        assert!(is_gone(Pid(u32::MAX)) && !is_gone(Pid(std::process::id())));
     }
 
     #[test]

@@ -611,7 +611,7 @@ impl Processes {
         let mut gone = Vec::new();
         for (pid, list) in &mut self.by_pid {
             let alive = list.last_mut().filter(|p| p.ended.is_none() && !p.kernel);
-            if let Some(process) = alive.filter(|_| procfs::read_stat(*pid).is_err()) {
+            if let Some(process) = alive.filter(|_| procfs::is_gone(*pid)) {
                 process.ended = Some(Timestamp::MAX);
                 gone.push(*pid);
             }

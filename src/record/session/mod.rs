@@ -377,11 +377,7 @@ impl Session<'_> {
 
     fn targets_gone(&self) -> bool {
         if !self.setup.threads.is_empty() {
-            return self
-                .setup
-                .threads
-                .iter()
-                .all(|tid| procfs::read_stat(*tid).is_err());
+            return self.setup.threads.iter().all(|tid| procfs::is_gone(*tid));
         }
         self.setup.ends_with_targets && !self.setup.processes.any_alive()
     }
