@@ -193,6 +193,28 @@ impl AddressSpace {
         list
     }
 
+    /// Where code is that no file names: ranges, ascending, with gaps in between. Memory that has been mapped over since
+    /// may be among them.
+    pub fn unnamed(&self) -> Vec<(u64, u64)> {
+        let mappings = self.base.iter().chain(self.added.iter().map(|(_, m)| m));
+        let unnamed = mappings.filter(|m| {
+            matches!(
+                m.file.kind,
+                MappedKind::Anonymous | MappedKind::Memfd | MappedKind::Special
+            )
+        });
+        let mut ranges: Vec<_> = unnamed.map(|m| (m.start, m.end)).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let touches = next.0 <= last.1;
+            if touches {
+                last.1 = last.1.max(next.1);
+            }
+            touches
+        });
+        ranges
+    }
+
     /// What an executable mapping maps at `address` now, if one covers it.
     pub fn covering(&self, address: u64) -> Option<MappedKind> {
         let covers = |m: &&Mapping| (m.start..m.end).contains(&address);

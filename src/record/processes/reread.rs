@@ -90,6 +90,10 @@ impl Processes {
         if !missed_exec && process.ended.is_some_and(|end| end <= doubtful_since) {
             return Ok(());
         }
+        self.code_changed(pid);
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
@@ -191,6 +195,7 @@ impl Processes {
             return Ok(());
         };
         process.looked_again = Some(now);
+        self.code_changed(pid);
         let Ok((mappings, _)) = self.read_if_same(sampled.key) else {
             return Ok(());
         };
