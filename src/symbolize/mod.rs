@@ -43,8 +43,8 @@ use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
-use crate::event::{BuildId, InodeKey, MappedFile, MappedKind};
-use crate::format::aid::{KernelSymbols, Load, PerfMap, Vdso};
+use crate::event::{MappedFile, MappedKind};
+use crate::format::aid::{ElfLayout, KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{
     FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SymbolFrame,
 };
@@ -122,19 +122,6 @@ impl Default for Options {
     }
 }
 
-/// How a mapped file is laid out, so that addresses in it can be translated when it is gone and its debug file is here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// Path as recorded.
-    pub path: Vec<u8>,
-    /// Which file, when known.
-    pub inode: Option<InodeKey>,
-    /// Its build ID.
-    pub build_id: Option<BuildId>,
-    /// Its PT_LOAD program headers.
-    pub loads: Vec<Load>,
-}
-
 /// What the capture itself carries for names.
 #[derive(Debug, Default)]
 pub struct Aid {
@@ -145,7 +132,7 @@ pub struct Aid {
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
     /// Layouts of mapped files.
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<ElfLayout>,
     /// Which kernel it was; its `_stext` is taken from `kernel`.
     pub kernel_identity: KernelIdentity,
 }
