@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 #[cfg(feature = "record")]
 pub mod record;
@@ -24,6 +24,68 @@ pub enum Command {
     Record(record::RecordArgs),
     /// Name what a capture has sampled and show where the time went
     Report(ReportArgs),
+    /// Add to a capture what a machine needs that has none of the files
+    Pack(PackArgs),
+    /// Say what a capture is and what is in it
+    Info(InfoArgs),
+}
+
+/// Where names come from; the same for every command that names.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Names")]
+pub struct SymbolArgs {
+    /// Look recorded paths up below DIR (a copy of the recorded machine's files)
+    #[arg(long, value_name = "DIR")]
+    pub symfs: Option<PathBuf>,
+
+    /// Download what is not here from the servers in $DEBUGINFOD_URLS; without this option no server is asked
+    #[arg(long)]
+    pub debuginfod: bool,
+}
+
+/// Arguments of `profiler pack`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = PACK_HELP)]
+pub struct PackArgs {
+    /// How much is packed
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Level::Hits)]
+    pub symbols: Level,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
+
+    /// Leave FILE as it is and write the packed capture to OUT; a capture of that name is kept as OUT.old
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+
+    /// The capture
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// How much is packed. Each level has all of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Level {
+    /// The symbols, source lines and inlined functions of the addresses hit
+    Hits,
+    /// And the function symbols of the files hit
+    Symtab,
+    /// And these files with their debug files
+    Full,
+}
+
+/// Arguments of `profiler info`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = INFO_HELP)]
+pub struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The capture, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Arguments of `profiler report`.
@@ -34,13 +96,17 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub view: ViewArgs,
 
-    /// Look recorded paths up below DIR (a copy of the recorded machine's files)
-    #[arg(long, value_name = "DIR")]
-    pub symfs: Option<PathBuf>,
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
 
     /// Write the report to OUT instead of standard output (`-`)
     #[arg(short, long, value_name = "OUT", conflicts_with = "flamegraph")]
     pub output: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, requires = "missing")]
+    pub json: bool,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
     #[arg(long, value_name = "PCT", value_parser = percentage)]
@@ -67,6 +133,10 @@ pub struct ViewArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub top: Option<u32>,
 
+    /// The files that are still needed for names, by their share of the samples
+    #[arg(long)]
+    pub missing: bool,
+
     /// Draw a flame graph into OUT, an SVG (`-` for standard output)
     #[arg(long, value_name = "OUT")]
     pub flamegraph: Option<PathBuf>,
@@ -86,6 +156,7 @@ Examples:
   profiler report --flamegraph run.svg run.bprof     the same in one step
   profiler report --standard run.bprof | less        every sample
   profiler report --symfs /mnt/box --top 50 run.bprof
+  profiler report --missing run.bprof                files to bring for more names
   ssh box cat run.bprof | profiler report -
 
 A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
@@ -95,6 +166,23 @@ kernel. Each report opens with how complete it is (with --folded, on standard er
 
 Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture \
 is damaged and the report partial, or it failed, 2 wrong usage.";
+
+const PACK_HELP: &str = "\
+What is packed is appended; a report of the packed capture is the same on a machine that has none of the files. \
+Packing again adds only what is missing.
+
+Examples:
+  profiler pack run.bprof                            the symbols of the addresses hit
+  profiler pack --symbols full -o box.bprof run.bprof
+  profiler pack --symfs /mnt/box run.bprof           names from a copy of the recorded machine's files
+
+Exit status: 0 also when some files could not be packed (they are named on standard error), 1 it failed and the \
+capture is as it was, 2 wrong usage.";
+
+const INFO_HELP: &str = "\
+Times are UTC by the clock of the recorded machine. Which files names still need: profiler report --missing.
+
+Exit status: 0, 1 the capture is damaged or cannot be read, 2 wrong usage.";
 
 #[cfg(test)]
 mod tests {

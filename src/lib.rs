@@ -41,6 +41,8 @@ pub mod profile;
 
 pub mod pipeline;
 
+pub mod packing;
+
 pub mod report;
 
 pub mod cli;

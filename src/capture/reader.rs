@@ -2,7 +2,9 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::pack::Pack;
 use super::scan::{self, IndexState, Scan};
 use super::source::Source;
 use super::tables::{NewEntries, Tables};
@@ -103,12 +105,15 @@ pub enum DamageKind {
     /// More symbol aid than a reader takes.
     #[error("more symbol aid than the format allows")]
     TooMuchAid,
+    /// More packed symbols, or packed symbol tables, than a reader takes.
+    #[error("more packed symbols than the format allows")]
+    TooMuchPacked,
 }
 
 /// A capture opened for reading.
 #[derive(Debug)]
 pub struct Reader {
-    source: Source,
+    source: Arc<Source>,
     header: Header,
     entries: Vec<FrameEntry>,
     segments: Vec<Segment>,
@@ -161,7 +166,7 @@ impl Reader {
             index,
         } = scan::frames(&source, start)?;
         let mut reader = Reader {
-            source,
+            source: Arc::new(source),
             header,
             segments: segments_of(&entries),
             entries,
@@ -203,6 +208,11 @@ impl Reader {
     /// Length of the file in bytes.
     pub fn file_len(&self) -> u64 {
         self.source.len()
+    }
+
+    /// Length of the file without the bytes at its end that are no whole frame.
+    pub fn whole_len(&self) -> u64 {
+        self.source.len().saturating_sub(self.cut_bytes)
     }
 
     /// What became of the index.
@@ -273,6 +283,11 @@ impl Reader {
         aids
     }
 
+    /// What was packed into the capture, and what of that is damaged.
+    pub fn pack(&self) -> (Pack, Vec<Damage>) {
+        Pack::new(&self.source, &self.entries)
+    }
+
     fn read_end(&mut self) -> Result<(), CaptureError> {
         let last = self
             .entries
@@ -339,14 +354,18 @@ fn segments_of(entries: &[FrameEntry]) -> Vec<Segment> {
 
 /// Reads and checks the content of frames, with buffers that are used again.
 #[derive(Default)]
-struct FrameReader {
+pub(super) struct FrameReader {
     zstd: Option<FrameDecompressor>,
     bytes: Vec<u8>,
     content: Vec<u8>,
 }
 
 impl FrameReader {
-    fn content(&mut self, source: &Source, entry: &FrameEntry) -> Result<&[u8], DamageKind> {
+    pub(super) fn content(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<&[u8], DamageKind> {
         let io = |err: io::Error| match err.kind() {
             io::ErrorKind::UnexpectedEof => {
                 DamageKind::Io("the file became shorter while it was read".to_owned())
@@ -381,6 +400,52 @@ impl FrameReader {
         };
         zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
             .map_err(DamageKind::Format)?;
+        Ok(&self.content)
+    }
+}
+
+impl FrameReader {
+    /// The first `count` bytes of a frame's content, or all of it. Only the descriptor is compared with the file, no
+    /// checksum of the content: that takes [`FrameReader::content`].
+    pub(super) fn start(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+        count: usize,
+    ) -> Result<&[u8], DamageKind> {
+        let io = |err: io::Error| DamageKind::Io(err.to_string());
+        let len = (entry.descriptor.compressed as usize)
+            .saturating_add(descriptor::FRAME_LEN)
+            .min(super::pack::START_BYTES);
+        source
+            .read(entry.offset, len, &mut self.bytes)
+            .map_err(io)?;
+        let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
+        let (head, data) = split.ok_or(DamageKind::NoFrame)?;
+        let head = Descriptor::decode(head.get(skippable::PREFIX..).unwrap_or_default());
+        if head.as_ref() != Ok(&entry.descriptor) {
+            return Err(DamageKind::NoFrame);
+        }
+        self.content.clear();
+        let mut zstd = zstd::stream::read::Decoder::with_buffer(data).map_err(io)?;
+        let mut chunk = [0; 4096];
+        while self.content.len() < count {
+            match io::Read::read(&mut zstd, &mut chunk) {
+                Ok(0) => break,
+                Ok(read) => {
+                    let read = chunk.get(..read).unwrap_or_default();
+                    self.content.extend_from_slice(read);
+                }
+                // The data given is only a part.
+                Err(_) if !self.content.is_empty() => break,
+                Err(err) => {
+                    let problem = Problem::Zstd(err.to_string());
+                    let err = FormatError::new("zstd frame", 0, problem);
+                    return Err(DamageKind::Format(err));
+                }
+            }
+        }
+        self.content.truncate(count);
         Ok(&self.content)
     }
 }

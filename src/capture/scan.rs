@@ -127,12 +127,30 @@ fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> 
     };
     let mut next = start;
     for (sequence, entry) in entries.iter().enumerate() {
-        if entry.offset != next || entry.descriptor.sequence as usize != sequence {
+        let follows = entry.offset == next || index_spans(source, next, entry.offset)?;
+        if !follows || entry.descriptor.sequence as usize != sequence {
             return Ok(None);
         }
         next = entry.end();
     }
-    Ok((next == offset).then_some(entries))
+    let follows = next == offset || index_spans(source, next, offset)?;
+    Ok(follows.then_some(entries))
+}
+
+/// Whether an index of an earlier state of the file lies from `start` to `end` exactly.
+fn index_spans(source: &Source, start: u64, end: u64) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    let largest = (index::FIXED as u64) + limits::INDEX_ENTRIES * index::ENTRY as u64;
+    let content = start + skippable::PREFIX as u64;
+    let Some(size) = end.checked_sub(content).filter(|size| *size <= largest) else {
+        return Ok(false);
+    };
+    source.read_up_to(start, skippable::PREFIX, &mut bytes)?;
+    if skippable::prefix(&bytes).ok() != Some((skippable::MAGIC, size as u32)) {
+        return Ok(false);
+    }
+    source.read_up_to(content, size as usize, &mut bytes)?;
+    Ok(index::decode(&bytes).is_ok())
 }
 
 /// What begins at some place of a file.

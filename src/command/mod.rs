@@ -1,6 +1,51 @@
 //! What the program does for each command: from arguments to an exit code.
 
+pub mod info;
 mod output;
+pub mod pack;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
+
+use std::io::{IsTerminal, Read, Write, stderr, stdin};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::capture::Reader;
+use crate::cli::SymbolArgs;
+use crate::symbolize::Options;
+
+/// The capture at `path`, or on standard input for `-`.
+fn open(path: &Path) -> anyhow::Result<Reader> {
+    if path == Path::new("-") {
+        if stdin().is_terminal() {
+            bail!("standard input is a terminal; pipe a capture into it");
+        }
+        let mut bytes = Vec::new();
+        stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .context("cannot read standard input")?;
+        return Reader::from_bytes(bytes).context("standard input");
+    }
+    Reader::open(path).with_context(|| path.display().to_string())
+}
+
+/// Checks where names are to come from.
+fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
+    if let Some(dir) = &args.symfs
+        && !dir.is_dir()
+    {
+        bail!("--symfs {}: no such directory", dir.display());
+    }
+    Ok(Options {
+        symfs: args.symfs.clone(),
+        ..Options::default()
+    })
+}
+
+/// One line on stderr; a closed one is no reason to stop.
+fn tell(message: &str) {
+    let _ = writeln!(stderr(), "profiler: {message}");
+}

@@ -1,6 +1,6 @@
 //! `profiler report`.
 
-use std::io::{self, IsTerminal, Read, Write, stderr, stdin, stdout};
+use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,22 +14,19 @@ use crate::report::{flamegraph, folded, standard, top, verdict};
 use crate::symbolize::Options;
 
 use super::output::Output;
+use super::{open, symbol_options, tell};
 
 /// Rows of the default view.
 const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if let Some(dir) = &args.symfs
-        && !dir.is_dir()
-    {
-        bail!("--symfs {}: no such directory", dir.display());
-    }
+    let options = symbol_options(&args.names)?;
     let reader = open(&args.file)?;
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     let output = Output::open(target, &args.file)?;
-    match report(args, &reader, output, to_stdout) {
+    match report(args, &reader, options, output, to_stdout) {
         Ok(done) => finish(args, &done),
         // Whoever read us has seen enough.
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -38,21 +35,6 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             _ => "cannot write to standard output".to_owned(),
         }),
     }
-}
-
-fn open(path: &Path) -> anyhow::Result<Reader> {
-    if path == Path::new("-") {
-        if stdin().is_terminal() {
-            bail!("standard input is a terminal; pipe a capture into it");
-        }
-        let mut bytes = Vec::new();
-        stdin()
-            .lock()
-            .read_to_end(&mut bytes)
-            .context("cannot read standard input")?;
-        return Reader::from_bytes(bytes).context("standard input");
-    }
-    Reader::open(path).with_context(|| path.display().to_string())
 }
 
 /// What the exit code depends on.
@@ -64,12 +46,10 @@ struct Done {
 fn report(
     args: &ReportArgs,
     reader: &Reader,
+    options: Options,
     mut output: Output,
     to_stdout: bool,
 ) -> io::Result<Done> {
-    let options = Options {
-        symfs: args.symfs.clone(),
-    };
     let mut warn = |message: &str| tell(message);
     if args.view.standard {
         let mut sink = Printer { output };
@@ -167,9 +147,4 @@ impl Sink for Printer {
     fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
-}
-
-/// One line on stderr; a closed one is no reason to stop.
-fn tell(message: &str) {
-    let _ = writeln!(stderr(), "profiler: {message}");
 }

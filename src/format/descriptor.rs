@@ -49,8 +49,12 @@ pub enum FrameKind {
     ElfInfo,
     /// [`End`](super::end::End). 6.
     End,
-    /// Reserved: a packed file. 7.
+    /// A piece of a packed file: [`packed::file`](super::packed::file). 7.
     PackedFile,
+    /// [`PackedSymbols`](super::packed::symbols::PackedSymbols). 9.
+    PackedSymbols,
+    /// [`PackedTable`](super::packed::table::PackedTable). 10.
+    PackedTable,
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -66,6 +70,8 @@ impl FrameKind {
             FrameKind::ElfInfo => 5,
             FrameKind::End => 6,
             FrameKind::PackedFile => 7,
+            FrameKind::PackedSymbols => 9,
+            FrameKind::PackedTable => 10,
             FrameKind::Unknown(number) => number,
         }
     }
@@ -80,13 +86,15 @@ impl FrameKind {
             5 => FrameKind::ElfInfo,
             6 => FrameKind::End,
             7 => FrameKind::PackedFile,
+            9 => FrameKind::PackedSymbols,
+            10 => FrameKind::PackedTable,
             other => FrameKind::Unknown(other),
         }
     }
 
     /// Whether this program can decode it.
     pub fn is_known(self) -> bool {
-        !matches!(self, FrameKind::PackedFile | FrameKind::Unknown(_))
+        !matches!(self, FrameKind::Unknown(_))
     }
 }
 

@@ -32,3 +32,15 @@ pub const CPUS: u64 = 1 << 16;
 pub const AID: usize = 16 << 20;
 /// Bytes of the content of all symbol-aid frames a reader takes; later ones are left out, and said so.
 pub const AIDS: u64 = 64 << 20;
+/// Bytes of one name or source path in a pack.
+pub const PACKED_STRING: u64 = 1 << 20;
+/// Symbols, functions, and strings of one frame of packed symbols.
+pub const PACKED_SYMBOLS: u64 = 1 << 18;
+/// Inlined functions of one frame of packed symbols.
+pub const PACKED_INLINED: u64 = 1 << 20;
+/// Bytes of the content of all frames of packed symbols, and of all packed symbol tables, that a reader takes.
+pub const PACKED_ALL: u64 = 256 << 20;
+/// Bytes of a packed file in one frame.
+pub const PACKED_PIECE: u64 = 16 << 20;
+/// Bytes of a packed file.
+pub const PACKED_FILE: u64 = 4 << 30;

@@ -9,6 +9,7 @@
 //!                                                   processes, tasks, addresses, stacks, samples, losses
 //!        kind KernelSymbols, Vdso, PerfMap, ElfInfo aid.rs
 //!        kind End                                   end.rs
+//!        kind PackedFile, PackedSymbols, PackedTable packed/
 //! [skippable: index]                                index.rs, a cache
 //! ```
 //!
@@ -39,6 +40,7 @@ mod leb128;
 pub mod limits;
 mod losses;
 pub(crate) mod meta;
+pub mod packed;
 pub mod process;
 pub mod samples;
 pub mod segment;

@@ -14,6 +14,7 @@
 )]
 
 mod about;
+mod pack;
 mod progress;
 mod segment;
 mod stream;
@@ -25,6 +26,7 @@ use crate::event::ProcessKey;
 use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
 use crate::symbolize::{Aid, Options, Symbolizer};
 
+pub use pack::{Hits, hits};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
@@ -59,7 +61,13 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
         damage,
         ..
     } = reader.aids();
-    let damage = damage.iter().map(ToString::to_string).collect();
+    let (pack, bad_packed) = if options.ignore_pack {
+        Default::default()
+    } else {
+        reader.pack()
+    };
+    let damage = damage.iter().chain(&bad_packed);
+    let damage = damage.map(ToString::to_string).collect();
     (
         Symbolizer::new(
             options,
@@ -67,6 +75,7 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 kernel,
                 vdso,
                 perf_maps,
+                pack,
             },
         ),
         damage,
@@ -176,12 +185,16 @@ impl Counter {
         })
     }
 
-    fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
+    fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
         self.symbolizer.resolve(&mut self.profile.names);
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }
         self.count_names();
+    }
+
+    fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
+        self.resolve(warn);
         let stacks = self.named_stacks();
         let mut rows: HashMap<(u32, u8, StackId), Count> = HashMap::new();
         for ((process, event, stack), count) in &self.rows {

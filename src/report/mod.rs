@@ -3,6 +3,6 @@
 pub mod flamegraph;
 pub mod folded;
 pub mod standard;
-mod text;
+pub(crate) mod text;
 pub mod top;
 pub mod verdict;

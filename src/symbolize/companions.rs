@@ -51,7 +51,7 @@ fn candidates(path: &Path, dirs: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Names of debug files in an ELF file.
-fn names(data: &ReadCache<fs::File>) -> Vec<PathBuf> {
+pub(super) fn names(data: &ReadCache<fs::File>) -> Vec<PathBuf> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 

@@ -7,6 +7,8 @@
 use object::read::ReadRef;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
+use crate::format::packed::table::{Loaded, PackedFunction};
+
 /// Function symbols sorted by address.
 #[derive(Debug)]
 pub struct FunctionTable {
@@ -86,19 +88,60 @@ impl FunctionTable {
                 .get(next)
                 .map_or(segment_end, |next| segment_end.min(*next));
         }
-        let reach = functions
-            .iter()
-            .scan(0u64, |high, f| {
-                *high = (*high).max(f.end);
-                Some(*high)
-            })
-            .collect();
+        let reach = reach(&functions);
         Some(FunctionTable {
             functions,
             reach,
             segments,
             at_zero,
         })
+    }
+
+    /// A table of functions that were packed, sorted by start, with the loaded parts of their file.
+    pub fn of_packed(loads: &[Loaded], functions: Vec<PackedFunction>) -> FunctionTable {
+        let mut functions: Vec<Function> = functions
+            .into_iter()
+            .map(|f| Function {
+                start: f.start,
+                end: f.start.saturating_add(f.len),
+                name: f.name,
+                sized: f.sized,
+                local_or_weak: false,
+            })
+            .collect();
+        functions.sort_by_key(|f| (f.start, std::cmp::Reverse(f.end)));
+        let reach = reach(&functions);
+        FunctionTable {
+            functions,
+            reach,
+            segments: loads.iter().map(|l| (l.offset, l.len, l.address)).collect(),
+            at_zero: Vec::new(),
+        }
+    }
+
+    /// All functions, sorted by start, as they are packed.
+    pub fn to_pack(&self) -> Vec<PackedFunction> {
+        let functions = self.functions.iter().filter(|f| f.start < f.end);
+        functions
+            .map(|f| PackedFunction {
+                start: f.start,
+                len: f.end - f.start,
+                name: f.name.clone(),
+                sized: f.sized,
+            })
+            .collect()
+    }
+
+    /// The loaded parts of the file, as they are packed.
+    pub fn loads(&self) -> Vec<Loaded> {
+        self.segments
+            .iter()
+            .map(|(offset, len, address)| Loaded {
+                offset: *offset,
+                len: *len,
+                address: *address,
+            })
+            .collect()
     }
 
     /// The address of a file offset, by the segment whose part of the file covers it.
@@ -130,6 +173,15 @@ impl FunctionTable {
         }
         sizeless
     }
+}
+
+/// The highest end among the functions up to each.
+fn reach(functions: &[Function]) -> Vec<u64> {
+    let ends = functions.iter().scan(0u64, |high, f| {
+        *high = (*high).max(f.end);
+        Some(*high)
+    });
+    ends.collect()
 }
 
 /// `name` as its source has it, for C++ and Rust; others as they are.

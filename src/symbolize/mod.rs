@@ -25,11 +25,13 @@ pub mod perf_map;
 
 mod companions;
 mod elf;
+mod packed;
 
 use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
+use crate::capture::Pack;
 use crate::event::{MappedFile, MappedKind};
 use crate::format::aid::{KernelSymbols, PerfMap, Vdso};
 use crate::profile::{
@@ -42,6 +44,8 @@ use elf::{ElfReader, Symbol};
 use files::{Believed, Disbelief};
 use functions::{FunctionTable, demangle};
 use kernel::KernelTable;
+use packed::Unpacked;
+pub use packed::{HitFile, Sources};
 use perf_map::PerfMaps;
 
 /// Number of a mapped file in a [`Symbolizer`].
@@ -82,6 +86,8 @@ pub enum Code {
 pub struct Options {
     /// Recorded paths are looked up below this directory.
     pub symfs: Option<PathBuf>,
+    /// What was packed into the capture is not used.
+    pub ignore_pack: bool,
 }
 
 /// What the capture itself carries for names.
@@ -93,6 +99,8 @@ pub struct Aid {
     pub vdso: Option<Vdso>,
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
+    /// What was packed.
+    pub pack: Pack,
 }
 
 /// Resolves places to names, each once.
@@ -102,6 +110,8 @@ pub struct Symbolizer {
     kernel: KernelTable,
     vdso: Option<FunctionTable>,
     perf_maps: PerfMaps,
+    pack: Pack,
+    unpacked: Unpacked,
     files: Vec<FileEntry>,
     file_index: HashMap<MappedFile, FileNumber>,
     places: Vec<Place>,
@@ -119,6 +129,8 @@ struct FileEntry {
     state: Option<Result<Believed, Disbelief>>,
     /// Frames of samples without a name.
     unnamed: u64,
+    /// Why they have none; of several reasons, one that has to do with the file.
+    reason: Option<Reason>,
 }
 
 impl Symbolizer {
@@ -126,6 +138,12 @@ impl Symbolizer {
     pub fn new(options: Options, aid: Aid) -> Symbolizer {
         Symbolizer {
             elf: ElfReader::new(options.symfs.as_deref()),
+            pack: if options.ignore_pack {
+                Pack::default()
+            } else {
+                aid.pack
+            },
+            unpacked: Unpacked::default(),
             options,
             kernel: KernelTable::new(aid.kernel),
             vdso: aid.vdso.and_then(|v| FunctionTable::parse(&*v.image)),
@@ -160,6 +178,7 @@ impl Symbolizer {
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
                 state: None,
                 unnamed: 0,
+                reason: None,
             });
             next
         })
@@ -201,10 +220,13 @@ impl Symbolizer {
         if resolution.unverified && resolution.unnamed.is_none() {
             naming.unverified += samples;
         }
-        if let (Code::File(file, _), Some(_)) = (at.code, resolution.unnamed)
+        if let (Code::File(file, _), Some(reason)) = (at.code, resolution.unnamed)
             && let Some(entry) = self.files.get_mut(file as usize)
         {
             entry.unnamed += samples;
+            if reason != Reason::NoSymbol {
+                entry.reason = Some(reason);
+            }
         }
     }
 
@@ -235,10 +257,7 @@ impl Symbolizer {
             .map(|f| FileProblem {
                 path: String::from_utf8_lossy(&f.file.path).into_owned(),
                 build_id: f.file.build_id.clone(),
-                reason: match &f.state {
-                    Some(Err(disbelief)) => disbelief.reason,
-                    _ => Reason::NoSymbol,
-                },
+                reason: f.reason.unwrap_or(Reason::NoSymbol),
                 frames: f.unnamed,
             })
             .collect();
@@ -277,10 +296,8 @@ impl Symbolizer {
         }
     }
 
-    /// All symbols of one file.
-    fn batch(&mut self, file: FileNumber, mut offsets: Vec<u64>) -> Batch {
-        offsets.sort_unstable();
-        offsets.dedup();
+    /// All symbols of one file, by files of this machine. `offsets` ascend, each once.
+    fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>) -> Batch {
         let Some(entry) = self.files.get_mut(file as usize) else {
             return Batch::default();
         };
@@ -306,7 +323,11 @@ impl Symbolizer {
                 }
             }
         };
-        Batch { offsets, symbols }
+        Batch {
+            offsets,
+            symbols,
+            reasons: HashMap::new(),
+        }
     }
 
     fn name(
@@ -474,6 +495,8 @@ struct Batch {
     offsets: Vec<u64>,
     /// Whether the file's build ID was compared, and the symbols at `offsets`; or why there are none.
     symbols: Result<(bool, Vec<Option<Symbol>>), Reason>,
+    /// Why some offsets have none, where it is not that the file has no symbol there.
+    reasons: HashMap<u64, Reason>,
 }
 
 impl Default for Batch {
@@ -481,6 +504,7 @@ impl Default for Batch {
         Batch {
             offsets: Vec::new(),
             symbols: Err(Reason::NoSymbol),
+            reasons: HashMap::new(),
         }
     }
 }
@@ -494,7 +518,11 @@ impl Batch {
             .map_err(|_| Reason::NoSymbol)?;
         match symbols.get(at) {
             Some(Some(symbol)) => Ok((*verified, symbol)),
-            _ => Err(Reason::NoSymbol),
+            _ => Err(self
+                .reasons
+                .get(&offset)
+                .copied()
+                .unwrap_or(Reason::NoSymbol)),
         }
     }
 }

@@ -1,0 +1,367 @@
+//! What `profiler pack` adds to a capture: which symbols, tables and files it lacks, and the frames of them.
+//!
+//! Only what is not packed yet is written, so that packing again adds nothing, and a pack that was interrupted is
+//! completed by the next.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use object::read::ReadCache;
+
+use crate::capture::pack::Packed;
+use crate::capture::{Appender, Pack};
+use crate::cli::Level;
+use crate::elf_file::{OpenError, open_regular, read_build_id};
+use crate::event::BuildId;
+use crate::format::descriptor::FrameKind;
+use crate::format::limits;
+use crate::format::packed::FileKey;
+use crate::format::packed::file::{self, PieceHead, Role};
+use crate::format::packed::symbols::{Builder, PackedSymbol};
+use crate::format::packed::table::{PackedFunction, PackedTable};
+use crate::profile::Reason;
+use crate::symbolize::functions::FunctionTable;
+use crate::symbolize::{HitFile, Sources};
+
+/// Bytes of a packed file in one frame.
+const PIECE: usize = 4 << 20;
+
+/// What is to be packed.
+#[derive(Debug, Default)]
+pub struct Plan {
+    symbols: Vec<(FileKey, Vec<(u64, Option<PackedSymbol>)>)>,
+    tables: Vec<(FileKey, Sources)>,
+    files: Vec<FilePlan>,
+    /// Files that samples have frames in.
+    pub hit: usize,
+    /// Those of them whose names cannot be packed.
+    pub missing: Vec<NotPacked>,
+}
+
+#[derive(Debug)]
+struct FilePlan {
+    key: FileKey,
+    role: Role,
+    path: PathBuf,
+    size: u64,
+    /// Bytes that are packed already, and their checksum.
+    here: u64,
+    crc: u32,
+}
+
+/// A file that cannot be packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotPacked {
+    /// Path as recorded.
+    pub path: Vec<u8>,
+    /// Build ID as recorded.
+    pub build_id: Option<BuildId>,
+    /// Why.
+    pub reason: Reason,
+    /// Frames of samples that stay without a name.
+    pub frames: u64,
+}
+
+/// What was packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Symbols of offsets, those included that say that there is none.
+    pub symbols: u64,
+    /// Symbol tables.
+    pub tables: u64,
+    /// Files.
+    pub files: u64,
+}
+
+impl Plan {
+    /// What `hits` have and `packed` lacks, up to `level`. Files that can no longer be looked at go to `warn`.
+    pub fn new(
+        hits: Vec<(HitFile, Option<Sources>)>,
+        packed: &Pack,
+        level: Level,
+        warn: &mut dyn FnMut(&str),
+    ) -> Plan {
+        let mut plan = Plan {
+            hit: hits.len(),
+            ..Plan::default()
+        };
+        let mut taken: HashSet<(FileKey, Role)> = HashSet::new();
+        for (hit, sources) in hits {
+            let have = packed.symbols(&hit.file, &hit.unresolved);
+            if let Some(reason) = hit.problem
+                && have.contains(&Packed::Unknown)
+            {
+                plan.missing.push(NotPacked {
+                    path: hit.file.path.clone(),
+                    build_id: hit.file.build_id.clone(),
+                    reason,
+                    frames: hit.unnamed,
+                });
+            }
+            let (Some(key), Some(sources)) = (FileKey::of(&hit.file), sources) else {
+                continue;
+            };
+            if level >= Level::Symtab && !packed.has_table(&hit.file) {
+                plan.tables.push((key.clone(), sources.clone()));
+            }
+            if level >= Level::Full {
+                let roles = [
+                    (Role::Executable, sources.executable),
+                    (Role::Debug, sources.debug),
+                ];
+                for (role, path) in roles {
+                    let Some(path) = path else { continue };
+                    // One content is packed once, whatever paths it was mapped by.
+                    let path_matters = key.build_id.is_none();
+                    let content = FileKey {
+                        path: key
+                            .path
+                            .clone()
+                            .into_iter()
+                            .filter(|_| path_matters)
+                            .collect(),
+                        ..key.clone()
+                    };
+                    if !taken.insert((content, role)) {
+                        continue;
+                    }
+                    match FilePlan::new(&hit, &key, role, path, packed) {
+                        Ok(Some(file)) => plan.files.push(file),
+                        Ok(None) => {}
+                        Err(err) => warn(&format!("{err:#}; it is not packed")),
+                    }
+                }
+            }
+            let offsets: Vec<u64> = hit.symbols.iter().map(|(offset, _)| *offset).collect();
+            let have = packed.symbols(&hit.file, &offsets);
+            let lacking = hit.symbols.into_iter().zip(have);
+            let lacking: Vec<_> = lacking
+                .filter(|((_, now), have)| says_more(now.as_ref(), have))
+                .map(|(symbol, _)| symbol)
+                .collect();
+            if !lacking.is_empty() {
+                plan.symbols.push((key, lacking));
+            }
+        }
+        plan
+    }
+
+    /// Whether nothing is to be added.
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty() && self.tables.is_empty() && self.files.is_empty()
+    }
+
+    /// Bytes of files that will be read.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.size).sum()
+    }
+
+    /// Appends everything. `progress` is told of bytes of files that are read.
+    pub fn write<W: Write>(
+        &self,
+        out: &mut Appender<W>,
+        progress: &mut dyn FnMut(u64),
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<Done> {
+        let mut done = Done::default();
+        let mut content = Vec::new();
+        for (key, symbols) in &self.symbols {
+            let mut builder = Builder::new(key.clone());
+            let mut flush = |builder: Builder| -> Result<u64> {
+                let symbols = builder.finish();
+                if symbols.is_empty() {
+                    return Ok(0);
+                }
+                content.clear();
+                symbols.encode(&mut content)?;
+                out.frame(FrameKind::PackedSymbols, &content)?;
+                Ok(symbols.len() as u64)
+            };
+            for (offset, symbol) in symbols {
+                if builder.is_full() {
+                    let next = Builder::new(key.clone());
+                    done.symbols += flush(std::mem::replace(&mut builder, next))?;
+                }
+                if !builder.push(*offset, symbol.as_ref()) {
+                    let path = String::from_utf8_lossy(&key.path);
+                    warn(&format!(
+                        "{path}: the name at offset {offset:#x} is too long to be packed"
+                    ));
+                }
+            }
+            done.symbols += flush(builder)?;
+        }
+        for (key, sources) in &self.tables {
+            done.tables += u64::from(write_table(key, sources, out)?);
+        }
+        for file in &self.files {
+            match file.write(out, progress) {
+                Ok(()) => done.files += 1,
+                Err(Failed::Write(err)) => return Err(err),
+                Err(Failed::Read(err)) => warn(&format!("{err:#}; it is not packed")),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Whether a symbol is worth packing beside what is packed.
+fn says_more(now: Option<&PackedSymbol>, have: &Packed) -> bool {
+    match (now, have) {
+        (_, Packed::Unknown) | (Some(_), Packed::NoSymbol) => true,
+        (None, _) => false,
+        (Some(now), Packed::Symbol(have)) => now.source.is_some() && have.source.is_none(),
+    }
+}
+
+/// Appends the functions of a file, by its own symbol table and that of its debug file. Gives whether there are any.
+fn write_table<W: Write>(key: &FileKey, sources: &Sources, out: &mut Appender<W>) -> Result<bool> {
+    let read = |path: &Option<PathBuf>| {
+        let file = open_regular(path.as_deref()?).ok()?;
+        FunctionTable::parse(&ReadCache::new(file))
+    };
+    let (executable, debug) = (read(&sources.executable), read(&sources.debug));
+    // Offsets are those of the mapped file; a debug file has other ones.
+    let loads = executable.as_ref().map(FunctionTable::loads);
+    let tables = executable.iter().chain(&debug);
+    let mut functions: Vec<PackedFunction> = tables.flat_map(FunctionTable::to_pack).collect();
+    functions.sort_by(|a, b| (a.start, b.len, &a.name).cmp(&(b.start, a.len, &b.name)));
+    functions.dedup_by(|later, first| later.start == first.start && later.len == first.len);
+    let mut rest = &functions[..];
+    let mut content = Vec::new();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(PackedTable::fitting(rest).min(rest.len()));
+        rest = later;
+        let table = PackedTable {
+            file: key.clone(),
+            loads: loads.clone().unwrap_or_default(),
+            functions: now.to_vec(),
+        };
+        content.clear();
+        table.encode(&mut content)?;
+        out.frame(FrameKind::PackedTable, &content)?;
+    }
+    Ok(!functions.is_empty())
+}
+
+/// Why a file was not packed.
+enum Failed {
+    /// It could not be read: others may be.
+    Read(anyhow::Error),
+    /// The capture could not be written.
+    Write(anyhow::Error),
+}
+
+impl FilePlan {
+    /// What is to be done for one file; `None` when it is packed already.
+    fn new(
+        hit: &HitFile,
+        key: &FileKey,
+        role: Role,
+        path: PathBuf,
+        packed: &Pack,
+    ) -> Result<Option<FilePlan>> {
+        let file = open(&path)?;
+        if let Some(wanted) = &key.build_id
+            && !matches!(read_build_id(&file), Ok(Some(id)) if id == *wanted)
+        {
+            bail!("{} has changed", path.display());
+        }
+        let size = file
+            .metadata()
+            .with_context(|| format!("{} cannot be read", path.display()))?
+            .len();
+        if size > limits::PACKED_FILE {
+            bail!(
+                "{} has {size} bytes, more than the {} a capture takes",
+                path.display(),
+                limits::PACKED_FILE
+            );
+        }
+        let known = packed.files(&hit.file);
+        let known = known.iter().filter(|p| p.role == role);
+        let mut same = known.clone().filter(|p| p.size == size);
+        if known.clone().any(|p| p.here == p.size) {
+            return Ok(None);
+        }
+        // Pieces of an interrupted pack are gone on with, under the key they have.
+        let (key, here, crc) = match same.next() {
+            Some(p) => (p.file.clone(), p.here, p.crc),
+            None => (key.clone(), 0, 0),
+        };
+        Ok(Some(FilePlan {
+            key,
+            role,
+            path,
+            size,
+            here,
+            crc,
+        }))
+    }
+
+    fn write<W: Write>(
+        &self,
+        out: &mut Appender<W>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Failed> {
+        let shown = self.path.display();
+        let unread = |err: io::Error| {
+            Failed::Read(anyhow::Error::new(err).context(format!("{shown} cannot be read")))
+        };
+        let changed = || Failed::Read(anyhow::anyhow!("{shown} has changed"));
+        let mut file = open(&self.path).map_err(Failed::Read)?;
+        let mut bytes = Vec::with_capacity(PIECE.min(self.size as usize));
+        let (mut offset, mut crc) = (0, 0);
+        let mut content = Vec::new();
+        loop {
+            let piece = match self.here.checked_sub(offset) {
+                Some(packed) if packed > 0 => packed.min(PIECE as u64),
+                _ => (self.size - offset).min(PIECE as u64),
+            };
+            bytes.clear();
+            (&mut file)
+                .take(piece)
+                .read_to_end(&mut bytes)
+                .map_err(unread)?;
+            if (bytes.len() as u64) < piece {
+                return Err(changed());
+            }
+            crc = crc32c::crc32c_append(crc, &bytes);
+            let begin = offset;
+            offset += piece;
+            if offset <= self.here {
+                if offset == self.here && crc != self.crc {
+                    return Err(changed());
+                }
+            } else {
+                let head = PieceHead {
+                    file: self.key.clone(),
+                    role: self.role,
+                    size: self.size,
+                    offset: begin,
+                    crc,
+                };
+                content.clear();
+                file::encode(&mut content, &head, &bytes).map_err(|e| Failed::Write(e.into()))?;
+                out.frame(FrameKind::PackedFile, &content)
+                    .map_err(|e| Failed::Write(e.into()))?;
+            }
+            progress(piece);
+            if offset == self.size {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    open_regular(path).map_err(|err| match err {
+        OpenError::NotRegular => anyhow::anyhow!("{} is not a regular file", path.display()),
+        OpenError::Io(err) => {
+            anyhow::Error::new(err).context(format!("{} cannot be read", path.display()))
+        }
+    })
+}

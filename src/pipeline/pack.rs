@@ -1,0 +1,47 @@
+//! What of a capture's files was hit: what `profiler pack` packs.
+
+use crate::capture::Reader;
+use crate::profile::About;
+use crate::symbolize::{HitFile, Options, Sources};
+
+use super::{Counter, Progress};
+
+/// Files that samples have frames in, with the symbols there.
+#[derive(Debug)]
+pub struct Hits {
+    /// What the capture says about itself, damage found on the way included.
+    pub about: About,
+    /// The files with their sources on this machine.
+    pub files: Vec<(HitFile, Option<Sources>)>,
+}
+
+/// Finds all file offsets hit and names them by the files of this machine, not by what is packed already.
+pub fn hits(
+    reader: &Reader,
+    options: Options,
+    progress: &mut Progress,
+    warn: &mut dyn FnMut(&str),
+) -> Hits {
+    let options = Options {
+        ignore_pack: true,
+        ..options
+    };
+    let mut counter = Counter::new(reader, options);
+    for segment in reader.segments() {
+        counter.segment(segment, progress);
+    }
+    progress.symbolizing();
+    counter.resolve(warn);
+    progress.done();
+    let files = counter.symbolizer.hits(&counter.profile.names);
+    Hits {
+        about: counter.profile.about,
+        files: files
+            .into_iter()
+            .map(|file| {
+                let sources = counter.symbolizer.sources(file.number);
+                (file, sources)
+            })
+            .collect(),
+    }
+}
