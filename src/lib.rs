@@ -39,6 +39,8 @@ pub mod symbolize;
 
 pub mod profile;
 
+pub mod inventory;
+
 pub mod pipeline;
 
 pub mod packing;

@@ -14,7 +14,7 @@ use crate::format::descriptor::{self, Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::error::{FormatError, Problem};
 use crate::format::frame::FrameDecompressor;
-use crate::format::header::Header;
+use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
 use crate::format::segment::{SegmentFrame, TableSizes};
@@ -182,6 +182,16 @@ impl Reader {
     /// The facts of the host and the recording.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Major and minor version of the format, as the header has them.
+    pub fn version(&self) -> (u16, u16) {
+        let mut bytes = Vec::new();
+        let at = (skippable::PREFIX + header::MAGIC.len()) as u64;
+        match self.source.read(at, 4, &mut bytes).map(|()| &bytes[..]) {
+            Ok(&[a, b, c, d]) => (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])),
+            _ => (header::MAJOR, 0),
+        }
     }
 
     /// Every whole frame, in the order of the file.

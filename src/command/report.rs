@@ -10,7 +10,7 @@ use crate::capture::Reader;
 use crate::cli::{ReportArgs, ViewArgs};
 use crate::pipeline::{self, Progress, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, standard, top, verdict};
+use crate::report::{flamegraph, folded, missing, standard, top, verdict};
 use crate::symbolize::Options;
 
 use super::output::Output;
@@ -69,7 +69,14 @@ fn report(
     }
     let mut progress = Progress::new(reader.frames().len());
     let profile = pipeline::profile(reader, options, &mut progress, &mut warn);
-    print(&args.view, &profile, &mut output, to_stdout)?;
+    if args.view.missing && args.json {
+        tell_verdict(&profile);
+        missing::json(&profile, &mut output)?;
+    } else if args.view.missing {
+        missing::text(&profile, &mut output)?;
+    } else {
+        print(&args.view, &profile, &mut output, to_stdout)?;
+    }
     output.finish()?;
     Ok(Done {
         about: profile.about,
@@ -84,10 +91,7 @@ fn print(
     to_stdout: bool,
 ) -> io::Result<()> {
     if view.folded || view.flamegraph.is_some() {
-        let lines = verdict::whole(profile)
-            .into_iter()
-            .map(|line| format!("# {line}\n"));
-        let _ = stderr().write_all(lines.collect::<String>().as_bytes());
+        tell_verdict(profile);
     }
     if view.folded {
         return folded::write(profile, output);
@@ -102,6 +106,14 @@ fn print(
         color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
     };
     top::write(profile, options, output)
+}
+
+/// The verdict on stderr, for outputs that programs read.
+fn tell_verdict(profile: &Profile) {
+    let lines = verdict::whole(profile)
+        .into_iter()
+        .map(|line| format!("# {line}\n"));
+    let _ = stderr().write_all(lines.collect::<String>().as_bytes());
 }
 
 fn terminal_width() -> Option<usize> {

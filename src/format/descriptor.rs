@@ -76,6 +76,23 @@ impl FrameKind {
         }
     }
 
+    /// What people read.
+    pub fn label(self) -> String {
+        match self {
+            FrameKind::Segment => "segment",
+            FrameKind::KernelSymbols => "kernel symbols",
+            FrameKind::Vdso => "vdso",
+            FrameKind::PerfMap => "perf map",
+            FrameKind::ElfInfo => "ELF layout",
+            FrameKind::End => "end",
+            FrameKind::PackedFile => "packed file",
+            FrameKind::PackedSymbols => "packed symbols",
+            FrameKind::PackedTable => "packed symbol table",
+            FrameKind::Unknown(number) => return format!("kind {number}"),
+        }
+        .to_owned()
+    }
+
     /// The kind of a number.
     pub fn from_number(number: u8) -> FrameKind {
         match number {

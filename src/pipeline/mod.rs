@@ -14,6 +14,8 @@
 )]
 
 mod about;
+mod inventory;
+mod missing;
 mod pack;
 mod progress;
 mod segment;
@@ -22,10 +24,11 @@ mod stream;
 use hashbrown::HashMap;
 
 use crate::capture::{Aids, Reader, SegmentReader};
-use crate::event::ProcessKey;
+use crate::event::{BuildId, ProcessKey};
 use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
 use crate::symbolize::{Aid, Options, Symbolizer};
 
+pub use inventory::inventory;
 pub use pack::{Hits, hits};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
@@ -101,6 +104,7 @@ type PlaceRow = (u32, u8, u32);
 
 struct Counter {
     profile: Profile,
+    kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
     processes: HashMap<Process, u32>,
     stacks: PlaceStacks,
@@ -114,10 +118,12 @@ impl Counter {
             about: about::about(reader),
             ..Profile::default()
         };
+        let kernel_build_id = reader.header().kernel_build_id.clone();
         profile.about.damage.extend(damage);
         profile.about.samples = 0;
         Counter {
             profile,
+            kernel_build_id,
             symbolizer,
             processes: HashMap::new(),
             stacks: PlaceStacks::default(),
@@ -195,6 +201,7 @@ impl Counter {
 
     fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
         self.resolve(warn);
+        self.profile.missing = missing::missing(&self);
         let stacks = self.named_stacks();
         let mut rows: HashMap<(u32, u8, StackId), Count> = HashMap::new();
         for ((process, event, stack), count) in &self.rows {

@@ -2,6 +2,8 @@
 
 pub mod flamegraph;
 pub mod folded;
+pub mod inventory;
+pub mod missing;
 pub mod standard;
 pub(crate) mod text;
 pub mod top;

@@ -81,6 +81,17 @@ pub enum Code {
     Unknown(Reason),
 }
 
+/// What names are missing of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lacking {
+    /// A mapped file.
+    File(FileNumber),
+    /// The kernel.
+    Kernel,
+    /// The vdso.
+    Vdso,
+}
+
 /// Options of symbolization.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -228,6 +239,22 @@ impl Symbolizer {
                 entry.reason = Some(reason);
             }
         }
+    }
+
+    /// What would have to be brought to name a place, and why it has no name; `None` when it has one or nothing would help.
+    pub fn lacking(&self, place: PlaceId) -> Option<(Lacking, Reason)> {
+        let reason = self.resolution(place)?.unnamed?;
+        match self.places.get(place as usize)?.code {
+            Code::File(file, _) => Some((Lacking::File(file), reason)),
+            Code::Kernel(_) => Some((Lacking::Kernel, reason)),
+            Code::Vdso(_) => Some((Lacking::Vdso, reason)),
+            _ => None,
+        }
+    }
+
+    /// A file by its number.
+    pub fn mapped_file(&self, file: FileNumber) -> Option<&MappedFile> {
+        self.files.get(file as usize).map(|entry| &entry.file)
     }
 
     /// Counts `samples` samples whose user stack was ended where it left known code.
