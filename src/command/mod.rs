@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use crate::capture::Reader;
 use crate::cli::SymbolArgs;
 use crate::symbolize::Options;
+use crate::symbolize::debuginfod;
 
 /// The capture at `path`, or on standard input for `-`.
 fn open(path: &Path) -> anyhow::Result<Reader> {
@@ -39,8 +40,16 @@ fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
     {
         bail!("--symfs {}: no such directory", dir.display());
     }
+    let debuginfod = match args.debuginfod {
+        false => None,
+        true => Some(
+            debuginfod::Settings::from_env()
+                .map_err(|err| anyhow::anyhow!("--debuginfod: {err}"))?,
+        ),
+    };
     Ok(Options {
         symfs: args.symfs.clone(),
+        debuginfod,
         ..Options::default()
     })
 }

@@ -28,6 +28,20 @@ pub(super) fn irregular(path: &Path, debug_dirs: Option<&[PathBuf]>) -> Option<P
     all.find(|p| fs::metadata(p).is_ok_and(|meta| !meta.is_file()))
 }
 
+/// Whether an ELF file has debug information of its own.
+pub(super) fn has_debug_info(path: &Path) -> bool {
+    let Ok(file) = open_regular(path) else {
+        return false;
+    };
+    let data = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&data) else {
+        return false;
+    };
+    [".debug_info", ".zdebug_info"]
+        .into_iter()
+        .any(|name| elf.section_by_name(name).is_some_and(|s| s.size() > 0))
+}
+
 /// Where the files may be that the ELF file `path` names; nowhere when it is none.
 fn candidates(path: &Path, dirs: &[PathBuf]) -> Vec<PathBuf> {
     let Ok(file) = open_regular(path) else {

@@ -72,6 +72,40 @@ impl ElfReader {
         Ok(symbols)
     }
 
+    /// As [`ElfReader::symbols`], with names and lines of a separate debug file where that has some.
+    pub fn symbols_with(
+        &mut self,
+        path: &Path,
+        debug: Option<&Path>,
+        offsets: &[u64],
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Vec<Option<Symbol>>, String> {
+        let own = self.symbols(path, offsets, warn);
+        let table = debug.and_then(|_| {
+            let file = open_regular(path).ok()?;
+            FunctionTable::parse(&ReadCache::new(file))
+        });
+        let (Some(debug), Some(table)) = (debug, table) else {
+            return own;
+        };
+        // The debug file's program headers say nothing about offsets in the mapped file.
+        let addresses: Vec<Option<u64>> = offsets.iter().map(|o| table.address_of(*o)).collect();
+        let asked: Vec<u64> = addresses.iter().copied().flatten().collect();
+        let found = match self.call(debug, Input::VirtOffset(&asked), true) {
+            Ok(found) => found,
+            Err(err) => {
+                warn(format!("{}: not used: {err}", debug.display()));
+                return own;
+            }
+        };
+        let mut found = found.into_iter();
+        let own = own.unwrap_or_else(|_| vec![None; offsets.len()]);
+        let both = own.into_iter().zip(addresses);
+        Ok(both
+            .map(|(own, address)| address.and_then(|_| found.next().flatten()).or(own))
+            .collect())
+    }
+
     /// Functions that DWARF leaves without a name have one in the symbol table.
     fn fill_nameless(&mut self, path: &Path, offsets: &[u64], symbols: &mut [Option<Symbol>]) {
         let nameless = |s: &Option<Symbol>| s.as_ref().is_some_and(|s| is_nameless(&s.name));
@@ -111,13 +145,22 @@ impl ElfReader {
         offsets: &[u64],
         debug_syms: bool,
     ) -> Result<Vec<Option<Symbol>>, String> {
+        self.call(path, Input::FileOffset(offsets), debug_syms)
+    }
+
+    fn call(
+        &mut self,
+        path: &Path,
+        input: Input<&[u64]>,
+        debug_syms: bool,
+    ) -> Result<Vec<Option<Symbol>>, String> {
         let mut elf = Elf::new(path);
         elf.debug_syms = debug_syms;
         let source = Source::Elf(elf);
         let symbolizer = &self.symbolizer;
         let result = catch_unwind(AssertUnwindSafe(|| {
             let found = symbolizer
-                .symbolize(&source, Input::FileOffset(offsets))
+                .symbolize(&source, input)
                 .map_err(|err| format!("{err:#}"))?;
             let mut judge = Judge { path, table: None };
             Ok(found.iter().map(|s| judge.accept(s)).collect())

@@ -18,6 +18,7 @@
     )
 )]
 
+pub mod debuginfod;
 pub mod files;
 pub mod functions;
 pub mod kernel;
@@ -40,6 +41,7 @@ use crate::profile::{
 };
 use crate::timeline::file_name;
 
+use debuginfod::{Debuginfod, What};
 use elf::{ElfReader, Symbol};
 use files::{Believed, Disbelief};
 use functions::{FunctionTable, demangle};
@@ -99,6 +101,8 @@ pub struct Options {
     pub symfs: Option<PathBuf>,
     /// What was packed into the capture is not used.
     pub ignore_pack: bool,
+    /// Servers that are asked for files that are not here; `None`: nobody is asked.
+    pub debuginfod: Option<debuginfod::Settings>,
 }
 
 /// What the capture itself carries for names.
@@ -123,6 +127,7 @@ pub struct Symbolizer {
     perf_maps: PerfMaps,
     pack: Pack,
     unpacked: Unpacked,
+    debuginfod: Option<Debuginfod>,
     files: Vec<FileEntry>,
     file_index: HashMap<MappedFile, FileNumber>,
     places: Vec<Place>,
@@ -138,6 +143,8 @@ struct FileEntry {
     name: String,
     /// Looked for when it is first needed.
     state: Option<Result<Believed, Disbelief>>,
+    /// A downloaded debug file, once it was asked for.
+    debug: Option<Option<PathBuf>>,
     /// Frames of samples without a name.
     unnamed: u64,
     /// Why they have none; of several reasons, one that has to do with the file.
@@ -155,6 +162,7 @@ impl Symbolizer {
                 aid.pack
             },
             unpacked: Unpacked::default(),
+            debuginfod: options.debuginfod.clone().map(Debuginfod::new),
             options,
             kernel: KernelTable::new(aid.kernel),
             vdso: aid.vdso.and_then(|v| FunctionTable::parse(&*v.image)),
@@ -188,6 +196,7 @@ impl Symbolizer {
                 file: key.clone(),
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
                 state: None,
+                debug: None,
                 unnamed: 0,
                 reason: None,
             });
@@ -325,6 +334,7 @@ impl Symbolizer {
 
     /// All symbols of one file, by files of this machine. `offsets` ascend, each once.
     fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>) -> Batch {
+        let debug = self.download(file);
         let Some(entry) = self.files.get_mut(file as usize) else {
             return Batch::default();
         };
@@ -337,7 +347,11 @@ impl Symbolizer {
             Ok(believed) => {
                 let warnings = &mut self.warnings;
                 let mut warn = |message| warnings.push(message);
-                match self.elf.symbols(&believed.path, &offsets, &mut warn) {
+                let debug = debug.as_deref();
+                match self
+                    .elf
+                    .symbols_with(&believed.path, debug, &offsets, &mut warn)
+                {
                     Ok(symbols) => Ok((believed.verified, symbols)),
                     Err(message) => {
                         warn(format!("{}: no names: {message}", believed.path.display()));
@@ -355,6 +369,37 @@ impl Symbolizer {
             symbols,
             reasons: HashMap::new(),
         }
+    }
+
+    /// Asks the servers, if any, for what is not here of a file: all of it, or its debug file, which is given back.
+    fn download(&mut self, file: FileNumber) -> Option<PathBuf> {
+        let net = self.debuginfod.as_mut()?;
+        let entry = self.files.get_mut(file as usize)?;
+        let id = entry.file.build_id.clone()?;
+        let symfs = self.options.symfs.as_deref();
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let state = entry
+            .state
+            .get_or_insert_with(|| files::believe(&entry.file, symfs));
+        if state.is_err()
+            && let Some(path) = net.fetch(&id, What::Executable, &mut warn)
+        {
+            *state = Ok(Believed {
+                path,
+                verified: true,
+            });
+        }
+        let believed = state.as_ref().ok()?;
+        let debug = entry.debug.get_or_insert_with(|| {
+            let has_own = companions::has_debug_info(&believed.path)
+                || packed::debug_file(&believed.path, Some(&id), symfs).is_some();
+            if has_own {
+                return None;
+            }
+            net.fetch(&id, What::Debuginfo, &mut warn)
+        });
+        debug.clone()
     }
 
     fn name(

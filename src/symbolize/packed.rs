@@ -289,20 +289,30 @@ impl Symbolizer {
         let entry = self.files.get(file as usize)?;
         let believed = entry.state.as_ref()?.as_ref().ok()?;
         let executable = believed.path.clone();
-        let wanted = entry.file.build_id.as_ref();
-        let is_the_one = |path: &PathBuf| match (open_regular(path), wanted) {
-            (Ok(file), Some(wanted)) => check_build_id(&file, wanted).is_ok(),
-            _ => false,
-        };
         let root = self.options.symfs.as_deref();
-        let debug = debug_candidates(&executable, wanted, root)
-            .into_iter()
-            .find(is_the_one);
+        let downloaded = entry.debug.clone().flatten();
+        let debug =
+            downloaded.or_else(|| debug_file(&executable, entry.file.build_id.as_ref(), root));
         Some(Sources {
             executable: Some(executable),
             debug,
         })
     }
+}
+
+/// The separate debug file of `path` on this machine. Only one with the build ID wanted is one.
+pub(super) fn debug_file(
+    path: &Path,
+    id: Option<&BuildId>,
+    root: Option<&Path>,
+) -> Option<PathBuf> {
+    let is_the_one = |path: &PathBuf| match (open_regular(path), id) {
+        (Ok(file), Some(wanted)) => check_build_id(&file, wanted).is_ok(),
+        _ => false,
+    };
+    debug_candidates(path, id, root)
+        .into_iter()
+        .find(is_the_one)
 }
 
 /// Where the separate debug file of `path` may be.

@@ -281,6 +281,7 @@ fn files_are_found_below_symfs_only() {
     let mut mapped = recorded(&prog);
     let options = Options {
         symfs: Some(root.clone()),
+        ..Options::default()
     };
     let mut s = Fixture::new(options.clone(), Aid::default());
     let file = s.file(&mapped);
@@ -455,6 +456,7 @@ fn the_capture_names_kernel_vdso_and_jit_code() {
                 name: b"LazyCompile:~f /x.js:1\xff".to_vec(),
             }],
         }],
+        ..Aid::default()
     };
     let mut s = Fixture::new(Options::default(), aid);
     let mut show = |code, is_return| {
