@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::reader::{Damage, DamageKind, FrameReader};
 use super::source::Source;
 use crate::event::{BuildId, MappedFile};
-use crate::format::descriptor::{self, FrameKind};
+use crate::format::descriptor::FrameKind;
 use crate::format::index::FrameEntry;
 use crate::format::limits;
 use crate::format::packed::FileKey;
@@ -151,7 +151,7 @@ impl Pack {
                 }
             }
             FrameKind::PackedFile => {
-                // The pieces are checked when the file is unpacked: reading all of them may take long.
+                // Its bytes are decompressed when the file is unpacked.
                 let start = frames.start(source, entry, file::HEAD_BYTES)?;
                 let (head, len) = file::decode_head(start, entry.descriptor.uncompressed)
                     .map_err(DamageKind::Format)?;
@@ -367,6 +367,3 @@ impl Content {
         files
     }
 }
-
-/// Bytes a frame's head is read from at most: enough to decompress the beginning of its content.
-pub(super) const START_BYTES: usize = descriptor::FRAME_LEN + (256 << 10);

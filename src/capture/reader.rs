@@ -1,6 +1,6 @@
 //! Reading a capture: header and frames at once, segments when asked for, on any thread.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -376,17 +376,51 @@ impl FrameReader {
         source: &Source,
         entry: &FrameEntry,
     ) -> Result<&[u8], DamageKind> {
-        let io = |err: io::Error| match err.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                DamageKind::Io("the file became shorter while it was read".to_owned())
-            }
-            _ => DamageKind::Io(err.to_string()),
+        let data = self.data(source, entry)?;
+        let data = self.bytes.get(data).unwrap_or_default();
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(FrameDecompressor::new().map_err(cannot_read)?),
         };
+        zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
+            .map_err(DamageKind::Format)?;
+        Ok(&self.content)
+    }
+
+    /// The first `count` bytes of a frame's content, or all of it, when the rest need not be decompressed. The frame's
+    /// checksum is compared all the same.
+    pub(super) fn start(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+        count: usize,
+    ) -> Result<&[u8], DamageKind> {
+        let data = self.data(source, entry)?;
+        let data = self.bytes.get(data).unwrap_or_default();
+        let bad = |err: io::Error| {
+            let problem = Problem::Zstd(err.to_string());
+            DamageKind::Format(FormatError::new("zstd frame", 0, problem))
+        };
+        self.content.clear();
+        let zstd = zstd::stream::read::Decoder::with_buffer(data).map_err(bad)?;
+        io::Read::take(zstd, count as u64)
+            .read_to_end(&mut self.content)
+            .map_err(bad)?;
+        Ok(&self.content)
+    }
+
+    /// Reads a frame as it is in the file, and compares its descriptor and checksum. Gives where in the buffer the zstd
+    /// frame is.
+    fn data(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<std::ops::Range<usize>, DamageKind> {
         let compressed = entry.descriptor.compressed.min(limits::FRAME_COMPRESSED) as usize;
         let len = descriptor::FRAME_LEN + compressed;
         source
             .read(entry.offset, len, &mut self.bytes)
-            .map_err(io)?;
+            .map_err(cannot_read)?;
         let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
         let (head, data) = split.ok_or(DamageKind::NoFrame)?;
         // An index may have led here: the frame must be the one it speaks of.
@@ -404,59 +438,16 @@ impl FrameReader {
                 problem,
             )));
         }
-        let zstd = match &mut self.zstd {
-            Some(zstd) => zstd,
-            none => none.insert(FrameDecompressor::new().map_err(io)?),
-        };
-        zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
-            .map_err(DamageKind::Format)?;
-        Ok(&self.content)
+        Ok(descriptor::FRAME_LEN..len)
     }
 }
 
-impl FrameReader {
-    /// The first `count` bytes of a frame's content, or all of it. Only the descriptor is compared with the file, no
-    /// checksum of the content: that takes [`FrameReader::content`].
-    pub(super) fn start(
-        &mut self,
-        source: &Source,
-        entry: &FrameEntry,
-        count: usize,
-    ) -> Result<&[u8], DamageKind> {
-        let io = |err: io::Error| DamageKind::Io(err.to_string());
-        let len = (entry.descriptor.compressed as usize)
-            .saturating_add(descriptor::FRAME_LEN)
-            .min(super::pack::START_BYTES);
-        source
-            .read(entry.offset, len, &mut self.bytes)
-            .map_err(io)?;
-        let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
-        let (head, data) = split.ok_or(DamageKind::NoFrame)?;
-        let head = Descriptor::decode(head.get(skippable::PREFIX..).unwrap_or_default());
-        if head.as_ref() != Ok(&entry.descriptor) {
-            return Err(DamageKind::NoFrame);
+fn cannot_read(err: io::Error) -> DamageKind {
+    match err.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            DamageKind::Io("the file became shorter while it was read".to_owned())
         }
-        self.content.clear();
-        let mut zstd = zstd::stream::read::Decoder::with_buffer(data).map_err(io)?;
-        let mut chunk = [0; 4096];
-        while self.content.len() < count {
-            match io::Read::read(&mut zstd, &mut chunk) {
-                Ok(0) => break,
-                Ok(read) => {
-                    let read = chunk.get(..read).unwrap_or_default();
-                    self.content.extend_from_slice(read);
-                }
-                // The data given is only a part.
-                Err(_) if !self.content.is_empty() => break,
-                Err(err) => {
-                    let problem = Problem::Zstd(err.to_string());
-                    let err = FormatError::new("zstd frame", 0, problem);
-                    return Err(DamageKind::Format(err));
-                }
-            }
-        }
-        self.content.truncate(count);
-        Ok(&self.content)
+        _ => DamageKind::Io(err.to_string()),
     }
 }
 

@@ -56,7 +56,9 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
 
     let plan = Plan::new(hits.files, &packed, args.symbols, &mut warn);
     let target = args.output.as_ref().unwrap_or(path);
-    if plan.is_empty() && args.output.is_none() {
+    // A pack that broke off in its last bytes lacks nothing but its index.
+    let broke_off = reader.cut_bytes() > 0 && !packed.is_empty();
+    if plan.is_empty() && args.output.is_none() && !broke_off {
         let what = if packed.is_empty() {
             "there is nothing to pack".to_owned()
         } else {
@@ -74,7 +76,7 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
         None => {
             if reader.cut_bytes() > 0 {
                 tell(&format!(
-                    "{}: the last {} bytes are no whole frame (recording was killed) and are taken away",
+                    "{}: the last {} bytes are no whole frame (it was killed while it wrote) and are taken away",
                     path.display(),
                     reader.cut_bytes()
                 ));

@@ -76,10 +76,13 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
     }
     line(
         "of",
-        format!(
-            "{} processes, {} threads, {} images, {} mapped files",
-            inventory.processes, inventory.threads, inventory.images, inventory.files
-        ),
+        [
+            count(inventory.processes, "process", "es"),
+            count(inventory.threads, "thread", "s"),
+            count(inventory.images, "image", "s"),
+            count(inventory.files, "mapped file", "s"),
+        ]
+        .join(", "),
     );
     line("segments", inventory.segments.to_string());
     for frames in inventory.frames.values() {
@@ -101,11 +104,11 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
         match packed.level() {
             "none" => "nothing".to_owned(),
             level => format!(
-                "{level}: {} symbols of {} files, {} symbol tables, {} files",
-                packed.symbols,
-                packed.symbol_files,
-                packed.tables,
-                packed.files.len()
+                "{level}: {} of {}, {}, {}",
+                count(packed.symbols, "symbol", "s"),
+                count(packed.symbol_files, "file", "s"),
+                count(packed.tables, "symbol table", "s"),
+                count(packed.files.len() as u64, "whole file", "s")
             ),
         },
     );
@@ -142,6 +145,11 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
         before = title;
     }
     Ok(())
+}
+
+fn count(number: u64, what: &str, plural: &str) -> String {
+    let plural = if number == 1 { "" } else { plural };
+    format!("{number} {what}{plural}")
 }
 
 fn shown(id: Option<&BuildId>) -> String {

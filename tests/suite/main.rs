@@ -1,7 +1,12 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
+#[cfg(feature = "debuginfod")]
+mod debuginfod;
 mod format;
 mod golden;
+mod info;
+mod pack;
+mod packed;
 mod property;
 mod report;
 mod spec;

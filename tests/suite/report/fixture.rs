@@ -48,6 +48,12 @@ impl Elf {
             .arg(&path)
             .arg(&text);
         assert!(gcc.status().unwrap().success());
+        Elf::open(&path)
+    }
+
+    /// A program that is there, with a build ID.
+    pub fn open(path: &Path) -> Elf {
+        let path = path.to_path_buf();
         let bytes = fs::read(&path).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
         let note = elf
@@ -379,10 +385,15 @@ impl Bench {
     }
 }
 
-/// The program with arguments.
+/// `profiler report` with arguments.
 pub fn profiler<I: AsRef<std::ffi::OsStr>>(args: &[I]) -> Command {
+    subcommand("report", args)
+}
+
+/// Any command of the program with arguments.
+pub fn subcommand<I: AsRef<std::ffi::OsStr>>(name: &str, args: &[I]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
-    command.arg("report").args(args).stdin(Stdio::null());
+    command.arg(name).args(args).stdin(Stdio::null());
     command
 }
 
