@@ -24,7 +24,7 @@ use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
 use crate::profile::Reason;
 use crate::symbolize::functions::FunctionTable;
-use crate::symbolize::{HitFile, Sources};
+use crate::symbolize::{HitFile, Sources, SymbolsByOffset};
 
 /// Bytes of a packed file in one frame.
 const PIECE: usize = 4 << 20;
@@ -32,7 +32,7 @@ const PIECE: usize = 4 << 20;
 /// What is to be packed.
 #[derive(Debug, Default)]
 pub struct Plan {
-    symbols: Vec<(FileKey, Vec<(u64, Option<PackedSymbol>)>)>,
+    symbols: Vec<(FileKey, SymbolsByOffset)>,
     tables: Vec<(FileKey, Sources)>,
     files: Vec<FilePlan>,
     /// Files that samples have frames in.

@@ -102,7 +102,7 @@ pub fn frames(source: &Source, start: u64) -> Result<Scan, CaptureError> {
 }
 
 /// The frames by the index, when it lies at the end and accounts for every byte between the header and
-/// itself. Its descriptors are compared with those in the file when their frames are read.
+/// itself, indexes of earlier states left out. Its descriptors are compared with those in the file when their frames are read.
 fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> {
     let mut bytes = Vec::new();
     let trailer = source.len().saturating_sub(index::TRAILER as u64);

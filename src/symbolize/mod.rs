@@ -47,7 +47,7 @@ use files::{Believed, Disbelief};
 use functions::{FunctionTable, demangle};
 use kernel::KernelTable;
 use packed::Unpacked;
-pub use packed::{HitFile, Sources};
+pub use packed::{HitFile, Sources, SymbolsByOffset};
 use perf_map::PerfMaps;
 
 /// Number of a mapped file in a [`Symbolizer`].

@@ -22,6 +22,9 @@ use crate::timeline::file_name;
 /// Bytes of packed files that are unpacked in one run at most.
 const UNPACK_ALL: u64 = 16 << 30;
 
+/// Offsets, ascending, with the symbols there, if any.
+pub type SymbolsByOffset = Vec<(u64, Option<PackedSymbol>)>;
+
 /// A file samples have frames in.
 #[derive(Debug)]
 pub struct HitFile {
@@ -34,7 +37,7 @@ pub struct HitFile {
     /// Why this machine's file was not used; `None` when it was.
     pub problem: Option<Reason>,
     /// The offsets hit, ascending; `None` where the file has no symbol. Empty when the file was not used.
-    pub symbols: Vec<(u64, Option<PackedSymbol>)>,
+    pub symbols: SymbolsByOffset,
     /// The offsets hit when the file was not used, in no order.
     pub unresolved: Vec<u64>,
 }

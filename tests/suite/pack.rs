@@ -192,14 +192,17 @@ fn files_alone_name_everything_and_tables_alone_name_functions() {
             ],
             _ => [
                 "main;children;child_spin 17",
-                "main;one_spin 24",
-                "main;two_spin 25",
+                "begin;one_spin 24",
+                "begin;two_spin 25",
             ],
         };
         for line in lines {
             assert!(found.contains(&format!("{line}\n")), "{line}: {found}");
         }
-        assert!(!found.contains("[calls+0x") && !found.contains("[family+0x"), "{found}");
+        assert!(
+            !found.contains("[calls+0x") && !found.contains("[family+0x"),
+            "{found}"
+        );
     }
 }
 

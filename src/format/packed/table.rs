@@ -82,8 +82,10 @@ impl PackedTable {
         meta::encode(out, WHAT, &head)?;
         let mut names = Texts::default();
         for function in &self.functions {
-            let most = limits::PACKED_STRING as usize;
-            let end = function.name.floor_char_boundary(most);
+            let mut end = function.name.len().min(limits::PACKED_STRING as usize);
+            while !function.name.is_char_boundary(end) {
+                end -= 1;
+            }
             names.push(function.name.get(..end).unwrap_or_default());
         }
         names.encode(out);
