@@ -22,6 +22,7 @@ use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
 use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
+use crate::pipeline::Hits;
 use crate::profile::Reason;
 use crate::symbolize::functions::FunctionTable;
 use crate::symbolize::{HitFile, Sources, SymbolsByOffset};
@@ -78,18 +79,16 @@ pub struct Done {
 
 impl Plan {
     /// What `hits` have and `packed` lacks, up to `level`. Files that can no longer be looked at go to `warn`.
-    pub fn new(
-        hits: Vec<(HitFile, Option<Sources>)>,
-        packed: &Pack,
-        level: Level,
-        warn: &mut dyn FnMut(&str),
-    ) -> Plan {
+    pub fn new(hits: Hits, packed: &Pack, level: Level, warn: &mut dyn FnMut(&str)) -> Plan {
         let mut plan = Plan {
-            hit: hits.len(),
+            hit: hits.files.len(),
             ..Plan::default()
         };
+        if let Some((key, symbols)) = hits.kernel {
+            plan.add_symbols(key, symbols, packed);
+        }
         let mut taken: HashSet<(FileKey, Role)> = HashSet::new();
-        for (hit, sources) in hits {
+        for (hit, sources) in hits.files {
             let have = packed.symbols(&hit.file, &hit.unresolved);
             if let Some(reason) = hit.problem
                 && have.contains(&Packed::Unknown)
@@ -135,18 +134,23 @@ impl Plan {
                     }
                 }
             }
-            let offsets: Vec<u64> = hit.symbols.iter().map(|(offset, _)| *offset).collect();
-            let have = packed.symbols(&hit.file, &offsets);
-            let lacking = hit.symbols.into_iter().zip(have);
-            let lacking: Vec<_> = lacking
-                .filter(|((_, now), have)| says_more(now.as_ref(), have))
-                .map(|(symbol, _)| symbol)
-                .collect();
-            if !lacking.is_empty() {
-                plan.symbols.push((key, lacking));
-            }
+            plan.add_symbols(key, hit.symbols, packed);
         }
         plan
+    }
+
+    /// Those of `symbols` that say more than what is packed.
+    fn add_symbols(&mut self, key: FileKey, symbols: SymbolsByOffset, packed: &Pack) {
+        let offsets: Vec<u64> = symbols.iter().map(|(offset, _)| *offset).collect();
+        let have = packed.symbols_of(&key, &offsets);
+        let lacking = symbols.into_iter().zip(have);
+        let lacking: SymbolsByOffset = lacking
+            .filter(|((_, now), have)| says_more(now.as_ref(), have))
+            .map(|(symbol, _)| symbol)
+            .collect();
+        if !lacking.is_empty() {
+            self.symbols.push((key, lacking));
+        }
     }
 
     /// Whether nothing is to be added.

@@ -187,10 +187,11 @@ impl Pack {
 
     /// What was packed for `file`: under its own key first, then for files of the same build ID.
     fn contents(&self, file: &MappedFile) -> Vec<&Content> {
-        let Some(key) = FileKey::of(file) else {
-            return Vec::new();
-        };
-        let own = self.keys.get(&key).copied();
+        FileKey::of(file).map_or(Vec::new(), |key| self.contents_of(&key))
+    }
+
+    fn contents_of(&self, key: &FileKey) -> Vec<&Content> {
+        let own = self.keys.get(key).copied();
         let same = key
             .build_id
             .as_ref()
@@ -204,7 +205,15 @@ impl Pack {
 
     /// What is packed of `offsets` of `file`, in their order.
     pub fn symbols(&self, file: &MappedFile, offsets: &[u64]) -> Vec<Packed> {
-        let contents = self.contents(file);
+        match FileKey::of(file) {
+            Some(key) => self.symbols_of(&key, offsets),
+            None => vec![Packed::Unknown; offsets.len()],
+        }
+    }
+
+    /// As [`Pack::symbols`], by the key.
+    pub fn symbols_of(&self, key: &FileKey, offsets: &[u64]) -> Vec<Packed> {
+        let contents = self.contents_of(key);
         let find = |offset: &u64| {
             let mut found = Packed::Unknown;
             for content in &contents {

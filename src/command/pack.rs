@@ -54,7 +54,7 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
         .collect();
     check_damage(path, args.output.is_none(), &reader, &damage)?;
 
-    let plan = Plan::new(hits.files, &packed, args.symbols, &mut warn);
+    let plan = Plan::new(hits, &packed, args.symbols, &mut warn);
     let target = args.output.as_ref().unwrap_or(path);
     // A pack that broke off in its last bytes lacks nothing but its index.
     let broke_off = reader.cut_bytes() > 0 && !packed.is_empty();

@@ -79,6 +79,7 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 vdso,
                 perf_maps,
                 pack,
+                kernel_build_id: reader.header().kernel_build_id.clone(),
             },
         ),
         damage,

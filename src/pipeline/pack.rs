@@ -1,8 +1,9 @@
 //! What of a capture's files was hit: what `profiler pack` packs.
 
 use crate::capture::Reader;
+use crate::format::packed::FileKey;
 use crate::profile::About;
-use crate::symbolize::{HitFile, Options, Sources};
+use crate::symbolize::{HitFile, Options, Sources, SymbolsByOffset};
 
 use super::{Counter, Progress};
 
@@ -13,6 +14,8 @@ pub struct Hits {
     pub about: About,
     /// The files with their sources on this machine.
     pub files: Vec<(HitFile, Option<Sources>)>,
+    /// Kernel addresses of which more is known here than the capture has.
+    pub kernel: Option<(FileKey, SymbolsByOffset)>,
 }
 
 /// Finds all file offsets hit and names them by the files of this machine, not by what is packed already.
@@ -34,6 +37,7 @@ pub fn hits(
     counter.resolve(warn);
     progress.done();
     let files = counter.symbolizer.hits(&counter.profile.names);
+    let kernel = counter.symbolizer.kernel_hits(&counter.profile.names);
     Hits {
         about: counter.profile.about,
         files: files
@@ -43,5 +47,6 @@ pub fn hits(
                 (file, sources)
             })
             .collect(),
+        kernel,
     }
 }

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use hashbrown::HashMap;
 
 use crate::capture::Pack;
-use crate::event::{MappedFile, MappedKind};
+use crate::event::{BuildId, MappedFile, MappedKind};
 use crate::format::aid::{KernelSymbols, PerfMap, Vdso};
 use crate::profile::{
     FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SourceLine,
@@ -116,6 +116,8 @@ pub struct Aid {
     pub perf_maps: Vec<PerfMap>,
     /// What was packed.
     pub pack: Pack,
+    /// Build ID of the kernel that was recorded.
+    pub kernel_build_id: Option<BuildId>,
 }
 
 /// Resolves places to names, each once.
@@ -126,6 +128,7 @@ pub struct Symbolizer {
     vdso: Option<FunctionTable>,
     perf_maps: PerfMaps,
     pack: Pack,
+    kernel_build_id: Option<BuildId>,
     unpacked: Unpacked,
     debuginfod: Option<Debuginfod>,
     files: Vec<FileEntry>,
@@ -161,6 +164,7 @@ impl Symbolizer {
             } else {
                 aid.pack
             },
+            kernel_build_id: aid.kernel_build_id,
             unpacked: Unpacked::default(),
             debuginfod: options.debuginfod.clone().map(Debuginfod::new),
             options,
@@ -474,6 +478,9 @@ impl Symbolizer {
                     kind: FrameKind::Kernel,
                     inlined: false,
                 };
+                if let Some(packed) = self.packed_kernel(address, back, frame, names) {
+                    return packed;
+                }
                 match found {
                     Some(s) => named(frame, Some(address - s.start + back), names),
                     None => unnamed(frame, Reason::NoKernelSymbol, names),

@@ -14,9 +14,10 @@ use super::{Batch, Code, FileNumber, Symbolizer, companions};
 use crate::capture::pack::{Packed, PackedFile};
 use crate::elf_file::{open_regular, read_build_id};
 use crate::event::{BuildId, MappedFile};
+use crate::format::packed::FileKey;
 use crate::format::packed::file::Role;
 use crate::format::packed::symbols::PackedSymbol;
-use crate::profile::{Names, Reason, SymbolFrame};
+use crate::profile::{Frame, Names, Reason, Resolution, SourceLine, SymbolFrame};
 use crate::timeline::file_name;
 
 /// Bytes of packed files that are unpacked in one run at most.
@@ -238,6 +239,66 @@ impl Symbolizer {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is packed for a kernel address, as `frame` with another name and what was inlined there.
+    pub(super) fn packed_kernel(
+        &self,
+        address: u64,
+        back: u64,
+        frame: Frame,
+        names: &mut Names,
+    ) -> Option<Resolution> {
+        if self.pack.is_empty() {
+            return None;
+        }
+        let key = FileKey::of_kernel(self.kernel_build_id.as_ref()?);
+        let Some(Packed::Symbol(symbol)) = self.pack.symbols_of(&key, &[address]).pop() else {
+            return None;
+        };
+        let parts = std::iter::once((symbol.name, symbol.source)).chain(symbol.inlined);
+        let chain = parts.enumerate().map(|(depth, (name, source))| {
+            let name = names.intern(&name);
+            let source = source.map(|(file, line)| SourceLine {
+                file: names.intern(&file),
+                line,
+            });
+            let frame = Frame {
+                name,
+                inlined: depth > 0,
+                ..frame
+            };
+            SymbolFrame {
+                frame: names.frame_id(frame),
+                source,
+            }
+        });
+        Some(Resolution {
+            chain: chain.collect(),
+            offset: symbol.inside.map(|inside| inside.saturating_add(back)),
+            unnamed: None,
+            unverified: false,
+        })
+    }
+
+    /// Kernel addresses of which more is known here than the capture has: lines, and what was inlined. With the key to
+    /// pack them under.
+    pub fn kernel_hits(&self, names: &Names) -> Option<(FileKey, SymbolsByOffset)> {
+        let key = FileKey::of_kernel(self.kernel_build_id.as_ref()?);
+        let mut symbols: BTreeMap<u64, Option<PackedSymbol>> = BTreeMap::new();
+        for (place, resolution) in self.places.iter().zip(&self.resolutions) {
+            let Code::Kernel(address) = place.code else {
+                continue;
+            };
+            let chain = &resolution.chain;
+            let more = chain.len() > 1 || chain.iter().any(|part| part.source.is_some());
+            if more && resolution.unnamed.is_none() {
+                let back = u64::from(place.is_return);
+                let inside = resolution.offset.and_then(|o| o.checked_sub(back));
+                symbols.insert(address, pack(chain, inside, names));
+            }
+        }
+        (!symbols.is_empty()).then(|| (key, symbols.into_iter().collect()))
     }
 
     /// Files with places, and their symbols as far as they are resolved, in the order of their paths.

@@ -13,7 +13,7 @@ use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
 
 use super::golden::golden;
-use super::report::fixture::{Bench, Elf, Run, Scene, Taken, profiler, subcommand, usual};
+use super::report::fixture::{self, Bench, Elf, Run, Scene, Taken, profiler, subcommand, usual};
 
 /// Lines and inlined functions, in a program that is long enough for addresses in the middle of its functions.
 const INLINED: &str = "
@@ -219,8 +219,8 @@ fn lines_and_inlined_functions_are_packed() {
     let mut s = Scene::new();
     let app = s.process(100, 500);
     s.image(app, 0, 0, "app");
-    s.map(app, 0, super::report::fixture::BASE, &elf.mapped());
-    let at = |function: &str, inside| super::report::fixture::BASE + elf.offset(function) + inside;
+    s.map(app, 0, fixture::BASE, &elf.mapped());
+    let at = |function: &str, inside| fixture::BASE + elf.offset(function) + inside;
     for inside in 0..60 {
         s.sample(Taken {
             user: &[at("leaf", inside), at("mid", 9), at("main", 9)],
@@ -237,6 +237,67 @@ fn lines_and_inlined_functions_are_packed() {
     fs::remove_file(&path).unwrap();
     fs::remove_file(&source).unwrap();
     assert_eq!(["--standard", "--folded"].map(report), expected[..]);
+}
+
+/// Lines and inlined functions of the kernel, which are of one kernel only.
+#[test]
+fn what_is_packed_of_a_kernel_holds_for_that_kernel() {
+    use bprof::capture::CaptureWriter;
+    use bprof::event::BuildId;
+    use bprof::format::header::Header;
+    use bprof::format::packed::symbols::{Builder, PackedSymbol};
+
+    let dir = tempfile::tempdir().unwrap();
+    let id = |byte| BuildId::new(&[byte; 20]).unwrap();
+    let report = |packed_for: u8, view: &str| {
+        let header = Header {
+            kernel_build_id: Some(id(1)),
+            ..fixture::header()
+        };
+        let mut s = Scene {
+            writer: CaptureWriter::create(Vec::new(), &header).unwrap(),
+        };
+        let thread = s.kernel_thread(7, "kworker");
+        s.kernel_symbols();
+        s.sample(Taken {
+            kernel: &[fixture::KERNEL + 0x110, fixture::KERNEL + 0x11],
+            ..Taken::of(thread, 7, "kworker", 2_005_000_000)
+        });
+        let bytes = s.finish();
+        let mut symbols = Builder::new(FileKey::of_kernel(&id(packed_for)));
+        let symbol = PackedSymbol {
+            name: "entry".to_owned(),
+            inside: Some(0x10),
+            source: Some(("entry.S".to_owned(), 7)),
+            inlined: vec![("inner".to_owned(), Some(("inner.h".to_owned(), 3)))],
+        };
+        // A return address is looked up one byte before it.
+        assert!(symbols.push(fixture::KERNEL + 0x10, Some(&symbol)));
+        let mut content = Vec::new();
+        symbols.finish().encode(&mut content).unwrap();
+        let reader = Reader::from_bytes(bytes.clone()).unwrap();
+        let mut out = Appender::new(bytes, &reader).unwrap();
+        out.frame(FrameKind::PackedSymbols, &content).unwrap();
+        let path = dir.path().join("run.bprof");
+        fs::write(&path, out.finish().unwrap().0).unwrap();
+        Run::report(&[view], &path).ok()
+    };
+    let folded = report(1, "--folded");
+    assert_eq!(
+        folded,
+        "kworker-7;entry_[k];inner_[k];do_syscall_64_[k] 1\n"
+    );
+    let standard = report(1, "--standard");
+    assert!(
+        standard.contains("entry+0x11 ([kernel]) entry.S:7"),
+        "{standard}"
+    );
+    assert!(standard.contains("inner.h:3"), "{standard}");
+    let folded = report(2, "--folded");
+    assert_eq!(
+        folded,
+        "kworker-7;entry_SYSCALL_64_[k];do_syscall_64_[k] 1\n"
+    );
 }
 
 #[test]
@@ -263,8 +324,8 @@ fn a_file_without_a_build_id_is_packed_and_stays_unverified() {
         let mut s = Scene::new();
         let app = s.process(100, 500);
         s.image(app, 0, 0, "app");
-        s.map(app, 0, super::report::fixture::BASE, &mapped(mtime));
-        let at = super::report::fixture::BASE + bench.elf.offset("leaf") + 1;
+        s.map(app, 0, fixture::BASE, &mapped(mtime));
+        let at = fixture::BASE + bench.elf.offset("leaf") + 1;
         s.sample(Taken {
             user: &[at],
             ..Taken::of(app, 100, "app", 1_000_000_000)
@@ -514,6 +575,15 @@ fn files_that_are_missing_are_named() {
     assert!(!run.err.contains("could not be packed"), "{}", run.err);
 }
 
+/// Runs with a file away from its place.
+fn without<T>(path: &Path, run: impl FnOnce() -> T) -> T {
+    let away = path.with_extension("away");
+    fs::rename(path, &away).unwrap();
+    let result = run();
+    fs::rename(&away, path).unwrap();
+    result
+}
+
 /// Appends one packed file, in pieces as given, to the usual capture over `elf`, whose own file is taken away.
 fn with_pieces(bench: &Bench, key: &FileKey, size: u64, pieces: &[(u64, u32, &[u8])]) -> Run {
     let bytes = usual(&bench.elf).finish();
@@ -533,7 +603,7 @@ fn with_pieces(bench: &Bench, key: &FileKey, size: u64, pieces: &[(u64, u32, &[u
         out.frame(FrameKind::PackedFile, &content).unwrap();
     }
     let capture = bench.capture("run.bprof", &out.finish().unwrap().0);
-    Run::report(&["--folded", "--symfs", "/proc/sys"], &capture)
+    without(&bench.elf.path, || Run::report(&["--folded"], &capture))
 }
 
 #[test]
@@ -604,17 +674,18 @@ fn what_is_packed_again_with_more_is_told_from_what_was_there() {
         let mut command = subcommand("pack", &["--symfs"]);
         Run::of(command.arg(root).arg(&capture))
     };
-    pack(&stripped).ok();
-    let without = Run::report(&["--folded", "--symfs", "/proc/sys"], &capture);
-    assert!(without.err.contains("no symbol"), "{}", without.err);
-    assert!(!without.out.contains("leaf"), "{}", without.out);
+    let path = &bench.elf.path;
+    without(path, || pack(&stripped)).ok();
+    let run = without(path, || Run::report(&["--folded"], &capture));
+    assert!(run.err.contains("no symbol"), "{}", run.err);
+    assert!(!run.out.contains("leaf"), "{}", run.out);
     // A file that is here names what the pack could not.
     assert_eq!(Run::report(&["--standard"], &capture).ok(), expected);
     pack(Path::new("/")).ok();
-    let mut command = profiler(&["--standard", "--symfs", "/proc/sys"]);
-    assert_eq!(Run::of(command.arg(&capture)).ok(), expected);
+    let run = without(path, || Run::report(&["--standard"], &capture));
+    assert_eq!(run.ok(), expected);
     // And packing with less takes nothing back.
-    let run = pack(&stripped);
+    let run = without(path, || pack(&stripped));
     assert!(run.err.contains("nothing was added"), "{}", run.err);
 }
 

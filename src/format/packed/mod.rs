@@ -41,6 +41,15 @@ impl FileKey {
         })
     }
 
+    /// The key of the kernel with this build ID: offsets are runtime addresses.
+    pub fn of_kernel(build_id: &BuildId) -> FileKey {
+        FileKey {
+            path: b"[kernel]".to_vec(),
+            build_id: Some(build_id.clone()),
+            version: None,
+        }
+    }
+
     /// What a key must be before anything under it is used.
     fn check(&self, what: &'static str) -> Result<(), FormatError> {
         let error = |problem| FormatError::new(what, 0, problem);
