@@ -103,12 +103,13 @@ impl Plan {
             let (Some(key), Some(sources)) = (FileKey::of(&hit.file), sources) else {
                 continue;
             };
-            if level >= Level::Symtab && !packed.has_table(&hit.file) {
+            let lacks_table = level >= Level::Symtab && !packed.has_table(&hit.file);
+            if lacks_table && tables(&sources).iter().any(|t| !t.is_empty()) {
                 plan.tables.push((key.clone(), sources.clone()));
             }
             if level >= Level::Full {
                 let roles = [
-                    (Role::Executable, sources.executable),
+                    (Role::Executable, Some(sources.executable)),
                     (Role::Debug, sources.debug),
                 ];
                 for (role, path) in roles {
@@ -221,17 +222,26 @@ fn says_more(now: Option<&PackedSymbol>, have: &Packed) -> bool {
     }
 }
 
-/// Appends the functions of a file, by its own symbol table and that of its debug file. Gives whether there are any.
-fn write_table<W: Write>(key: &FileKey, sources: &Sources, out: &mut Appender<W>) -> Result<bool> {
-    let read = |path: &Option<PathBuf>| {
-        let file = open_regular(path.as_deref()?).ok()?;
+/// The symbol tables of a file and of its debug file.
+fn tables(sources: &Sources) -> Vec<FunctionTable> {
+    let read = |path: &Path| {
+        let file = open_regular(path).ok()?;
         FunctionTable::parse(&ReadCache::new(file))
     };
-    let (executable, debug) = (read(&sources.executable), read(&sources.debug));
+    let Some(executable) = read(&sources.executable) else {
+        return Vec::new();
+    };
+    let debug = sources.debug.as_deref().and_then(read);
+    [executable].into_iter().chain(debug).collect()
+}
+
+/// Appends the functions of a file, by its own symbol table and that of its debug file. Gives whether there are any.
+fn write_table<W: Write>(key: &FileKey, sources: &Sources, out: &mut Appender<W>) -> Result<bool> {
+    let tables = tables(sources);
     // Offsets are those of the mapped file; a debug file has other ones.
-    let loads = executable.as_ref().map(FunctionTable::loads);
-    let tables = executable.iter().chain(&debug);
-    let mut functions: Vec<PackedFunction> = tables.flat_map(FunctionTable::to_pack).collect();
+    let loads = tables.first().map(FunctionTable::loads);
+    let functions = tables.iter().flat_map(FunctionTable::to_pack);
+    let mut functions: Vec<PackedFunction> = functions.collect();
     functions.sort_by(|a, b| (a.start, b.len, &a.name).cmp(&(b.start, a.len, &b.name)));
     functions.dedup_by(|later, first| later.start == first.start && later.len == first.len);
     let mut rest = &functions[..];

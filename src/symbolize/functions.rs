@@ -119,6 +119,11 @@ impl FunctionTable {
         }
     }
 
+    /// Whether there is no function with any code.
+    pub fn is_empty(&self) -> bool {
+        self.functions.iter().all(|f| f.start >= f.end)
+    }
+
     /// All functions, sorted by start, as they are packed.
     pub fn to_pack(&self) -> Vec<PackedFunction> {
         let functions = self.functions.iter().filter(|f| f.start < f.end);

@@ -47,7 +47,7 @@ pub struct HitFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
     /// The mapped file itself.
-    pub executable: Option<PathBuf>,
+    pub executable: PathBuf,
     /// Its separate debug file.
     pub debug: Option<PathBuf>,
 }
@@ -357,10 +357,7 @@ impl Symbolizer {
         let downloaded = entry.debug.clone().flatten();
         let debug =
             downloaded.or_else(|| debug_file(&executable, entry.file.build_id.as_ref(), root));
-        Some(Sources {
-            executable: Some(executable),
-            debug,
-        })
+        Some(Sources { executable, debug })
     }
 }
 

@@ -11,6 +11,7 @@ mod common;
 mod events;
 mod identity;
 mod output;
+mod pack;
 mod privileges;
 mod processes;
 mod stacks;
