@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use object::read::ReadCache;
 
-use crate::capture::pack::Packed;
+use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
 use crate::cli::Level;
 use crate::elf_file::{OpenError, open_regular, read_build_id};
@@ -164,15 +164,19 @@ impl Plan {
         self.files.iter().map(|f| f.size).sum()
     }
 
-    /// Appends everything. `progress` is told of bytes of files that are read.
+    /// Appends everything, as far as `packed`, what is there already, leaves room. `progress` is told of bytes of files
+    /// that are read.
     pub fn write<W: Write>(
         &self,
         out: &mut Appender<W>,
+        packed: &Pack,
         progress: &mut dyn FnMut(u64),
         warn: &mut dyn FnMut(&str),
     ) -> Result<Done> {
         let mut done = Done::default();
         let mut content = Vec::new();
+        let (mut symbols_room, mut tables_room) = (packed.symbols_room, packed.tables_room);
+        let mut full = false;
         for (key, symbols) in &self.symbols {
             let mut builder = Builder::new(key.clone());
             let mut flush = |builder: Builder| -> Result<u64> {
@@ -182,6 +186,10 @@ impl Plan {
                 }
                 content.clear();
                 symbols.encode(&mut content)?;
+                if !symbols_room.take(content.len() as u64, symbols.entries()) {
+                    full = true;
+                    return Ok(0);
+                }
                 out.frame(FrameKind::PackedSymbols, &content)?;
                 Ok(symbols.len() as u64)
             };
@@ -200,7 +208,13 @@ impl Plan {
             done.symbols += flush(builder)?;
         }
         for (key, sources) in &self.tables {
-            done.tables += u64::from(write_table(key, sources, out)?);
+            match write_table(key, sources, &mut tables_room, out)? {
+                true => done.tables += 1,
+                false => full = true,
+            }
+        }
+        if full {
+            warn("some symbols are not packed: the capture has as many as it may have");
         }
         for file in &self.files {
             match file.write(out, progress) {
@@ -235,8 +249,13 @@ fn tables(sources: &Sources) -> Vec<FunctionTable> {
     [executable].into_iter().chain(debug).collect()
 }
 
-/// Appends the functions of a file, by its own symbol table and that of its debug file. Gives whether there are any.
-fn write_table<W: Write>(key: &FileKey, sources: &Sources, out: &mut Appender<W>) -> Result<bool> {
+/// Appends the functions of a file, by its own symbol table and that of its debug file, if there is room for them.
+fn write_table<W: Write>(
+    key: &FileKey,
+    sources: &Sources,
+    room: &mut Room,
+    out: &mut Appender<W>,
+) -> Result<bool> {
     let tables = tables(sources);
     // Offsets are those of the mapped file; a debug file has other ones.
     let loads = tables.first().map(FunctionTable::loads);
@@ -256,9 +275,12 @@ fn write_table<W: Write>(key: &FileKey, sources: &Sources, out: &mut Appender<W>
         };
         content.clear();
         table.encode(&mut content)?;
+        if !room.take(content.len() as u64, now.len() as u64) {
+            return Ok(false);
+        }
         out.frame(FrameKind::PackedTable, &content)?;
     }
-    Ok(!functions.is_empty())
+    Ok(true)
 }
 
 /// Why a file was not packed.

@@ -25,6 +25,39 @@ pub struct Pack {
     keys: HashMap<FileKey, usize>,
     by_build_id: HashMap<BuildId, Vec<usize>>,
     contents: Vec<Content>,
+    /// How much of what a reader takes is used up.
+    pub(crate) symbols_room: Room,
+    pub(crate) tables_room: Room,
+}
+
+/// What a reader still takes of one kind of frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room {
+            bytes: limits::PACKED_ALL,
+            entries: limits::PACKED_ENTRIES,
+        }
+    }
+}
+
+impl Room {
+    /// Takes room for a frame; `false` when there is not so much.
+    pub(crate) fn take(&mut self, bytes: u64, entries: u64) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        match left.zip(self.entries.checked_sub(entries)) {
+            Some((bytes, entries)) => {
+                *self = Room { bytes, entries };
+                true
+            }
+            None => false,
+        }
+    }
 }
 
 /// What is packed under one key.
@@ -99,22 +132,8 @@ impl Pack {
         };
         let mut damage = Vec::new();
         let mut frames = FrameReader::default();
-        let mut symbols = 0u64;
-        let mut tables = 0u64;
         for entry in entries {
-            let total = match entry.descriptor.kind {
-                FrameKind::PackedSymbols => &mut symbols,
-                FrameKind::PackedTable => &mut tables,
-                FrameKind::PackedFile => &mut 0,
-                _ => continue,
-            };
-            *total = total.saturating_add(entry.descriptor.uncompressed);
-            let added = if *total > limits::PACKED_ALL {
-                Err(DamageKind::TooMuchPacked)
-            } else {
-                pack.add(source, entry, &mut frames)
-            };
-            if let Err(kind) = added {
+            if let Err(kind) = pack.add(source, entry, &mut frames) {
                 damage.push(Damage {
                     offset: entry.offset,
                     kind,
@@ -135,10 +154,14 @@ impl Pack {
         entry: &FrameEntry,
         frames: &mut FrameReader,
     ) -> Result<(), DamageKind> {
+        let bytes = entry.descriptor.uncompressed;
         match entry.descriptor.kind {
             FrameKind::PackedSymbols => {
                 let content = frames.content(source, entry)?;
                 let symbols = PackedSymbols::decode(content).map_err(DamageKind::Format)?;
+                if !self.symbols_room.take(bytes, symbols.entries()) {
+                    return Err(DamageKind::TooMuchPacked);
+                }
                 if let Some(content) = self.content_mut(&symbols.file) {
                     content.frames.push(symbols);
                 }
@@ -146,6 +169,9 @@ impl Pack {
             FrameKind::PackedTable => {
                 let content = frames.content(source, entry)?;
                 let table = PackedTable::decode(content).map_err(DamageKind::Format)?;
+                if !self.tables_room.take(bytes, table.functions.len() as u64) {
+                    return Err(DamageKind::TooMuchPacked);
+                }
                 if let Some(content) = self.content_mut(&table.file) {
                     content.tables.push(entry.clone());
                 }

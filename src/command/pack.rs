@@ -12,7 +12,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use rustix::fs::FlockOperation;
 
 use crate::capture::reader::DamageKind;
-use crate::capture::{Appender, Reader, place};
+use crate::capture::{Appender, Pack, Reader, place};
 use crate::cli::{Level, PackArgs};
 use crate::packing::{Done, NotPacked, Plan};
 use crate::pipeline::{self, Progress};
@@ -81,10 +81,10 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
                     reader.cut_bytes()
                 ));
             }
-            in_place(input, &reader, &plan)
+            in_place(input, &reader, &packed, &plan)
                 .with_context(|| format!("cannot pack {}; it is as it was", path.display()))?
         }
-        Some(out) => copy(input, out, &reader, &plan)
+        Some(out) => copy(input, out, &reader, &packed, &plan)
             .with_context(|| format!("cannot write {}", out.display()))?,
     };
     tell(&summary(target, &plan, done, after.saturating_sub(before)));
@@ -173,13 +173,13 @@ fn check_damage(path: &Path, in_place: bool, reader: &Reader, damage: &[String])
 }
 
 /// Appends to the capture itself. When that fails it is as long as it was.
-fn in_place(mut file: File, reader: &Reader, plan: &Plan) -> Result<(Done, u64)> {
+fn in_place(mut file: File, reader: &Reader, packed: &Pack, plan: &Plan) -> Result<(Done, u64)> {
     let end = reader.whole_len();
     file.set_len(end)?;
     let written = file
         .seek(SeekFrom::Start(end))
         .map_err(anyhow::Error::from)
-        .and_then(|_| append(&file, reader, plan));
+        .and_then(|_| append(&file, reader, packed, plan));
     match written {
         Ok(done) => {
             file.sync_data()?;
@@ -193,7 +193,13 @@ fn in_place(mut file: File, reader: &Reader, plan: &Plan) -> Result<(Done, u64)>
 }
 
 /// Writes a packed copy beside OUT and puts it in place when it is whole.
-fn copy(input: File, out: &Path, reader: &Reader, plan: &Plan) -> Result<(Done, u64)> {
+fn copy(
+    input: File,
+    out: &Path,
+    reader: &Reader,
+    packed: &Pack,
+    plan: &Plan,
+) -> Result<(Done, u64)> {
     let mut name = OsString::from(".");
     name.push(out.file_name().context("no file name")?);
     name.push(format!(".{}.tmp", std::process::id()));
@@ -210,7 +216,7 @@ fn copy(input: File, out: &Path, reader: &Reader, plan: &Plan) -> Result<(Done, 
     if copied < end {
         bail!("the capture became shorter while it was copied");
     }
-    let done = append(&file, reader, plan)?;
+    let done = append(&file, reader, packed, plan)?;
     file.sync_data()?;
     if let Some(old) = place::make_room(out)? {
         tell(&format!(
@@ -232,7 +238,7 @@ impl Drop for Temporary {
     }
 }
 
-fn append(file: &File, reader: &Reader, plan: &Plan) -> Result<(Done, u64)> {
+fn append(file: &File, reader: &Reader, packed: &Pack, plan: &Plan) -> Result<(Done, u64)> {
     let mut out = Appender::new(file, reader)?;
     let total = plan.file_bytes();
     let bar = (total > 0 && stderr().is_terminal()).then(|| {
@@ -246,7 +252,9 @@ fn append(file: &File, reader: &Reader, plan: &Plan) -> Result<(Done, u64)> {
             bar.inc(bytes);
         }
     };
-    let done = plan.write(&mut out, &mut progress, &mut |message| tell(message));
+    let done = plan.write(&mut out, packed, &mut progress, &mut |message| {
+        tell(message)
+    });
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }

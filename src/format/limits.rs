@@ -40,6 +40,9 @@ pub const PACKED_SYMBOLS: u64 = 1 << 18;
 pub const PACKED_INLINED: u64 = 1 << 20;
 /// Bytes of the content of all frames of packed symbols, and of all packed symbol tables, that a reader takes.
 pub const PACKED_ALL: u64 = 256 << 20;
+/// Symbols, inlined functions and strings together in all frames of packed symbols that a reader takes; functions in all
+/// packed symbol tables.
+pub const PACKED_ENTRIES: u64 = 1 << 23;
 /// Bytes of a packed file in one frame.
 pub const PACKED_PIECE: u64 = 16 << 20;
 /// Bytes of a packed file.

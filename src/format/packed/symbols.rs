@@ -81,6 +81,11 @@ impl PackedSymbols {
         self.offsets.is_empty()
     }
 
+    /// What counts for the limit of all frames: symbols, inlined functions and strings.
+    pub fn entries(&self) -> u64 {
+        (self.rows.len() + self.inlined.len() + self.texts.len()) as u64
+    }
+
     /// The offsets, ascending.
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
