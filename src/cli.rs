@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+use crate::packing::Level;
 
 #[cfg(feature = "record")]
 pub mod record;
@@ -62,17 +64,6 @@ pub struct PackArgs {
     /// The capture
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-}
-
-/// How much is packed. Each level has all of those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Level {
-    /// The symbols, source lines and inlined functions of the addresses hit
-    Hits,
-    /// And the function symbols of the files hit
-    Symtab,
-    /// And these files with their debug files
-    Full,
 }
 
 /// Arguments of `profiler info`.

@@ -15,6 +15,7 @@
 //!   -> process records
 //! now and then, and at the end: kernel symbols hit, vdso
 //!   -> self-contained zstd frames  ->  run.bprof
+//! pack: symbols, tables or files of what was hit  ->  appended to run.bprof
 //! ```
 //!
 //! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked

@@ -9,11 +9,11 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use object::read::ReadCache;
 
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
-use crate::cli::Level;
 use crate::elf_file::{OpenError, open_regular, read_build_id};
 use crate::event::BuildId;
 use crate::format::descriptor::FrameKind;
@@ -29,6 +29,17 @@ use crate::symbolize::{HitFile, Sources, SymbolsByOffset};
 
 /// Bytes of a packed file in one frame.
 const PIECE: usize = 4 << 20;
+
+/// How much is packed. Each level has all of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Level {
+    /// The symbols, source lines and inlined functions of the addresses hit
+    Hits,
+    /// And the function symbols of the files hit
+    Symtab,
+    /// And these files with their debug files
+    Full,
+}
 
 /// What is to be packed.
 #[derive(Debug, Default)]

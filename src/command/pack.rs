@@ -13,8 +13,8 @@ use rustix::fs::FlockOperation;
 
 use crate::capture::reader::DamageKind;
 use crate::capture::{Appender, Pack, Reader, place};
-use crate::cli::{Level, PackArgs};
-use crate::packing::{Done, NotPacked, Plan};
+use crate::cli::PackArgs;
+use crate::packing::{Done, Level, NotPacked, Plan};
 use crate::pipeline::{self, Progress};
 use crate::report::text::escaped;
 
