@@ -1,5 +1,6 @@
 //! Reading a capture: header and frames at once, segments when asked for, on any thread.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -213,6 +214,11 @@ impl Reader {
     /// How recording ended; `None` when it did not end in order.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// Whether `file` is what is being read, and as long as when it was opened.
+    pub fn is_of(&self, file: &File) -> io::Result<bool> {
+        Ok(self.source.is(file)? && file.metadata()?.len() == self.file_len())
     }
 
     /// Length of the file in bytes.

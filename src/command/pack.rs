@@ -35,9 +35,8 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     // Opened by the reader first, which refuses what is no file and no capture.
     let reader = Reader::open(path).with_context(shown)?;
     let input = lock(path, args.output.is_none())?;
-    let length = input.metadata().with_context(shown)?.len();
-    if length != reader.file_len() {
-        bail!("{} was written to just now; try again", path.display());
+    if !reader.is_of(&input).with_context(shown)? {
+        bail!("{} was changed just now; try again", path.display());
     }
     let (packed, bad_frames) = reader.pack();
 
@@ -272,7 +271,7 @@ fn summary(target: &Path, plan: &Plan, done: Done, added: u64) -> String {
         parts.push(count(done.files, "file"));
     }
     format!(
-        "{}: packed {} of the {} hit, {} added",
+        "{}: packed {} for the {} hit, {} added",
         target.display(),
         parts.join(", "),
         count(plan.hit as u64, "file"),

@@ -250,7 +250,8 @@ fn shares_of_calls_are_those_the_workload_made() {
     }
 }
 
-/// Version 1.1: what was packed names everything as the files themselves did, where none of them is.
+/// Version 1.1: what was packed names everything as the files themselves did, where none of them is. These captures are those of
+/// version 1 after `profiler pack --symfs tests/golden/v1/files` (calls), and with `--symbols full` (family).
 #[test]
 fn packed_captures_are_reported_as_ever_without_any_file() {
     for name in ["calls", "family"] {

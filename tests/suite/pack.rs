@@ -1,16 +1,17 @@
 //! `profiler pack`: a packed capture is reported without any of the files as it was with them.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bprof::capture::{Appender, Reader};
-use bprof::event::{FileVersion, MappedFile};
+use bprof::capture::{Appender, CaptureWriter, Reader};
+use bprof::event::{BuildId, FileVersion, MappedFile};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::frame::FrameDecompressor;
+use bprof::format::header::Header;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
+use bprof::format::packed::symbols::{Builder, PackedSymbol};
 
 use super::golden::golden;
 use super::report::fixture::{self, Bench, Elf, Run, Scene, Taken, profiler, subcommand, usual};
@@ -242,11 +243,6 @@ fn lines_and_inlined_functions_are_packed() {
 /// Lines and inlined functions of the kernel, which are of one kernel only.
 #[test]
 fn what_is_packed_of_a_kernel_holds_for_that_kernel() {
-    use bprof::capture::CaptureWriter;
-    use bprof::event::BuildId;
-    use bprof::format::header::Header;
-    use bprof::format::packed::symbols::{Builder, PackedSymbol};
-
     let dir = tempfile::tempdir().unwrap();
     let id = |byte| BuildId::new(&[byte; 20]).unwrap();
     let report = |packed_for: u8, view: &str| {
@@ -708,5 +704,33 @@ fn a_full_disk_leaves_the_capture_as_it_was() {
     assert_eq!(run.code, Some(1), "{}", run.err);
     assert!(run.err.contains("it is as it was"), "{}", run.err);
     assert_eq!(copy.bytes(), before);
-    std::io::stdout().flush().unwrap();
+}
+
+/// Few bytes can stand for very many symbols: a reader takes only so many in all.
+#[test]
+fn packed_symbols_beyond_all_measure_are_refused() {
+    let bytes = fs::read(golden("calls.bprof")).unwrap();
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    let mut out = Appender::new(bytes, &reader).unwrap();
+    let each = 262_000;
+    let taken = bprof::format::limits::PACKED_ENTRIES / each;
+    for frame in 0..taken + 2 {
+        let key = FileKey {
+            path: format!("/{frame}").into_bytes(),
+            build_id: BuildId::new(&[frame as u8 + 1]),
+            version: None,
+        };
+        let mut symbols = Builder::new(key);
+        assert!((0..each).all(|i| symbols.push(i, None)));
+        let mut content = Vec::new();
+        symbols.finish().encode(&mut content).unwrap();
+        out.frame(FrameKind::PackedSymbols, &content).unwrap();
+    }
+    let bomb = out.finish().unwrap().0;
+    assert!(bomb.len() < 20_000, "{}", bomb.len());
+    let reader = Reader::from_bytes(bomb).unwrap();
+    let (pack, damage) = reader.pack();
+    let told: Vec<String> = damage.iter().map(|d| d.kind.to_string()).collect();
+    assert_eq!(told, ["more packed symbols than the format allows"; 2]);
+    assert_eq!(pack.listing().len() as u64, taken);
 }
