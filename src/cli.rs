@@ -155,6 +155,9 @@ one or, where none was recorded, when size and modification time are. What canno
 [file+offset], and why is counted. Nothing of the machine that reports is used for names of another's \
 kernel. Each report opens with how complete it is (with --folded, on standard error).
 
+--missing --json prints {samples, damaged, missing [{kind (file, kernel, vdso), path, build_id, reason, samples, share (0 to 1), \
+frames}], other [{reason, frames}]}: samples have at least one frame without a name there; other is what no file would name.
+
 Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture \
 is damaged and the report partial, or it failed, 2 wrong usage.";
 
@@ -172,6 +175,12 @@ capture is as it was, 2 wrong usage.";
 
 const INFO_HELP: &str = "\
 Times are UTC by the clock of the recorded machine. Which files names still need: profiler report --missing.
+
+Keys of --json, which stay: format, tool, file_size, host, boot_id, cpus, kernel {release, arch, build_id}, events [{name, \
+rate}], target, start, first_sample, last_sample, span_seconds, samples, lost, truncated, losses {cause: count}, processes, \
+threads, images, files, segments, frames [{kind, name, count, compressed, content}] (bytes), index, packed {level, symbols, \
+symbol_files, tables, files [{path, build_id, debug, size, whole}]}, complete, ended, cut_bytes, damage, damaged_samples, \
+degraded. What is not known is null.
 
 Exit status: 0, 1 the capture is damaged or cannot be read, 2 wrong usage.";
 

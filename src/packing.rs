@@ -3,6 +3,16 @@
 //! Only what is not packed yet is written, so that packing again adds nothing, and a pack that was interrupted is
 //! completed by the next.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -274,7 +284,7 @@ fn write_table<W: Write>(
     let mut functions: Vec<PackedFunction> = functions.collect();
     functions.sort_by(|a, b| (a.start, b.len, &a.name).cmp(&(b.start, a.len, &b.name)));
     functions.dedup_by(|later, first| later.start == first.start && later.len == first.len);
-    let mut rest = &functions[..];
+    let mut rest = functions.as_slice();
     let mut content = Vec::new();
     while !rest.is_empty() {
         let (now, later) = rest.split_at(PackedTable::fitting(rest).min(rest.len()));

@@ -164,6 +164,8 @@ enum Found {
     },
     /// The file ends inside it.
     Cut,
+    /// It is no frame, and says it is longer than the file: cut, unless frames follow.
+    Beyond,
     Damaged(DamageKind),
     /// Another capture: nothing after it belongs to this one.
     Foreign,
@@ -221,6 +223,17 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
                 scan.cut_bytes = left;
                 break;
             }
+            Found::Beyond => match find_frame(source, pos + 1)? {
+                Some(next) => {
+                    scan.damaged(pos, DamageKind::NoFrame);
+                    damaged_since_frame = true;
+                    pos = next;
+                }
+                None => {
+                    scan.cut_bytes = left;
+                    break;
+                }
+            },
             Found::Foreign => {
                 scan.damaged(pos, DamageKind::Foreign { bytes: left });
                 break;
@@ -292,7 +305,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
             return Ok(Found::Index { good: false, end });
         }
         if end > source.len() {
-            return Ok(Found::Cut);
+            return Ok(Found::Beyond);
         }
         source.read(pos + skippable::PREFIX as u64, size as usize, bytes)?;
         return Ok(Found::Index {
@@ -301,7 +314,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
         });
     }
     if end > source.len() {
-        return Ok(Found::Cut);
+        return Ok(Found::Beyond);
     }
     Ok(Found::Skip(end))
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bprof::capture::{Appender, CaptureWriter, Reader};
+use bprof::capture::{Appender, CaptureWriter, IndexState, Reader};
 use bprof::event::{BuildId, FileVersion, MappedFile};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::frame::FrameDecompressor;
@@ -142,7 +142,7 @@ fn each_level_reports_without_files_as_with_them_and_appends_once() {
             }
             // zstd takes all of it, and the index serves it.
             let reader = Reader::open(&copy.capture).unwrap();
-            assert_eq!(reader.index(), bprof::capture::IndexState::Used);
+            assert_eq!(reader.index(), IndexState::Used);
             let mut content = Vec::new();
             zstd::stream::copy_decode(&after[..], &mut content).unwrap();
             before = after;
@@ -471,6 +471,16 @@ fn any_flipped_byte_of_a_pack_is_told_and_gives_no_wrong_name() {
     let hits = first.next().unwrap().clone();
     assert_eq!(hits.descriptor.kind, FrameKind::PackedSymbols);
     let end = reader.frames().last().unwrap().end();
+    // The index of the state before: it changes no frame, but the new one is not used.
+    let before = Reader::from_bytes(original.clone()).unwrap();
+    for at in before.frames().last().unwrap().end()..hits.offset {
+        let mut flipped = packed.clone();
+        flipped[at as usize] ^= 1 << (at % 8);
+        let found = Reader::from_bytes(flipped).unwrap();
+        let offsets = |r: &Reader| r.frames().iter().map(|f| f.offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&found), offsets(&reader), "byte {at}");
+        assert_ne!(found.index(), IndexState::Used, "byte {at}");
+    }
     // Every byte of the hits, some of the others: in this process, a program for each would take long.
     let places = (hits.offset..hits.end()).chain((hits.end()..end).step_by(7));
     for at in places {
@@ -498,7 +508,8 @@ fn a_capture_that_is_being_written_is_left_alone() {
     }
     assert!(!out.exists());
     assert_eq!(copy.bytes(), before);
-    drop(recorder);
+    // Closing it is not enough: a child that another test is just starting has it too for a moment.
+    rustix::fs::flock(&recorder, rustix::fs::FlockOperation::Unlock).unwrap();
     copy.pack(&[]).ok();
 }
 
