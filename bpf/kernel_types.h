@@ -33,6 +33,9 @@ enum { BPF_ANY = 0 };
 
 enum pid_type { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID, PIDTYPE_MAX };
 
+/* Of the steps a CPU takes to come or go only the one that makes or ends its perf events matters. */
+enum cpuhp_state { CPUHP_AP_PERF_ONLINE = 1 };
+
 struct upid {
 	int nr;
 };

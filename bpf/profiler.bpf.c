@@ -9,6 +9,8 @@
 
 const volatile struct config config = {};
 struct idle_text idle_text = {};
+/* How often any CPU came or went. */
+__u64 cpu_changes = 0;
 /* Never read: makes the layout of the record part of the skeleton. */
 const volatile struct sample_head sample_head_layout = {};
 
@@ -40,6 +42,14 @@ struct {
 	__type(key, enum counter);
 	__type(value, __u64);
 } counters SEC(".maps");
+
+/* How often each possible CPU came or went: the kernel ends the perf events of one that goes, without a word. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} changes_of_cpu SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
@@ -240,6 +250,23 @@ int forget(struct bpf_raw_tracepoint_args *ctx)
 		if (start && (*start == 0 || *start == BPF_CORE_READ(task, start_boottime)))
 			bpf_map_delete_elem(&targets, &process);
 	}
+	return 0;
+}
+
+/* A step of a CPU that comes or goes is done. Arguments: CPU, state, step, result. */
+SEC("raw_tp/cpuhp_exit")
+int cpu_changed(struct bpf_raw_tracepoint_args *ctx)
+{
+	__u32 cpu = ctx->args[0];
+	__u64 *changes;
+
+	if (!bpf_core_enum_value_exists(enum cpuhp_state, CPUHP_AP_PERF_ONLINE) ||
+	    (int)ctx->args[2] != (int)bpf_core_enum_value(enum cpuhp_state, CPUHP_AP_PERF_ONLINE))
+		return 0;
+	changes = bpf_map_lookup_elem(&changes_of_cpu, &cpu);
+	if (changes)
+		__sync_fetch_and_add(changes, 1);
+	__sync_fetch_and_add(&cpu_changes, 1);
 	return 0;
 }
 

@@ -189,11 +189,17 @@ pub enum LossClass {
     Launcher = 11,
     /// Child processes of the target that were not followed: too many at once.
     NotFollowed = 12,
+    /// CPUs that came online during the recording: not sampled, and their process events unseen, until noticed.
+    CpuLate = 13,
+    /// CPUs that came online and could not be sampled.
+    CpuUnsampled = 14,
+    /// Threads given by number whose sampling the kernel ended when they started a set-uid program, until that was noticed.
+    ThreadLate = 15,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 12] = [
+    pub const ALL: [LossClass; 15] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -206,6 +212,9 @@ impl LossClass {
         LossClass::TableFull,
         LossClass::Launcher,
         LossClass::NotFollowed,
+        LossClass::CpuLate,
+        LossClass::CpuUnsampled,
+        LossClass::ThreadLate,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -236,6 +245,11 @@ impl LossClass {
             LossClass::TableFull => "tables full",
             LossClass::Launcher => "before the command started",
             LossClass::NotFollowed => "child processes not followed",
+            LossClass::CpuLate => "CPUs not sampled at once when they came online",
+            LossClass::CpuUnsampled => "CPUs that came online and could not be sampled",
+            LossClass::ThreadLate => {
+                "threads not sampled at once when they started a set-uid program"
+            }
         }
     }
 }

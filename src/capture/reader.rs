@@ -18,7 +18,7 @@ use crate::format::frame::FrameDecompressor;
 use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
-use crate::format::segment::{SegmentFrame, TableSizes};
+use crate::format::segment::{KnownNodes, SegmentFrame, TableSizes};
 use crate::format::{limits, skippable};
 
 /// Why nothing of a capture can be read.
@@ -571,8 +571,12 @@ impl<'a> SegmentReader<'a> {
             });
         }
         let content = self.frames.content(&self.reader.source, entry)?;
+        let known = KnownNodes {
+            user: &self.tables.user.nodes,
+            kernel: &self.tables.kernel.nodes,
+        };
         let (frame, sizes) =
-            SegmentFrame::decode(content, &self.sizes).map_err(DamageKind::Format)?;
+            SegmentFrame::decode(content, &self.sizes, known).map_err(DamageKind::Format)?;
         check_summary(&frame, descriptor).map_err(DamageKind::Format)?;
         self.sizes = sizes;
         Ok(self.tables.append(frame))

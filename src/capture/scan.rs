@@ -12,7 +12,9 @@ use crate::format::header::{self, Header};
 use crate::format::index::{self, FrameEntry};
 use crate::format::{limits, skippable};
 
-/// Bytes read at a time when looking for the next frame after damage.
+/// Bytes read at a time when looking for the next frame after damage: few at first, since it may be near and a file can be
+/// full of damage.
+const FIRST_CHUNK: usize = 1 << 10;
 const CHUNK: usize = 1 << 20;
 /// Bytes of a file that tell what begins there: a whole descriptor.
 const HEAD: usize = descriptor::FRAME_LEN;
@@ -328,8 +330,10 @@ fn find_frame(source: &Source, from: u64) -> io::Result<Option<u64>> {
     let finder = memmem::Finder::new(&pattern);
     let mut chunk = Vec::new();
     let mut pos = from;
+    let mut size = FIRST_CHUNK;
     while source.len().saturating_sub(pos) >= HEAD as u64 {
-        source.read_up_to(pos, CHUNK, &mut chunk)?;
+        source.read_up_to(pos, size, &mut chunk)?;
+        size = (size * 2).min(CHUNK);
         for hit in finder.find_iter(&chunk) {
             let content = chunk
                 .get(hit + skippable::PREFIX..hit + HEAD)
@@ -355,4 +359,97 @@ fn is_zero(source: &Source, from: u64) -> io::Result<bool> {
         pos += chunk.len() as u64;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::source::READ;
+    use crate::event::Timestamp;
+    use crate::format::descriptor::FrameKind;
+
+    /// A frame of a kind nobody knows, with `content` bytes.
+    fn frame(sequence: u32, content: usize) -> Vec<u8> {
+        let descriptor = Descriptor {
+            kind: FrameKind::from_number(200),
+            required: false,
+            sequence,
+            segment: 0,
+            ordinal: 0,
+            compressed: content as u64,
+            uncompressed: 0,
+            first: Timestamp::ZERO,
+            last: Timestamp::ZERO,
+            samples: 0,
+            lost: 0,
+            truncated: 0,
+            data_crc: 0,
+        };
+        let mut out = skippable_frame(descriptor::LEN as u32);
+        descriptor.encode(&mut out);
+        out.resize(out.len() + content, 7);
+        out
+    }
+
+    fn skippable_frame(size: u32) -> Vec<u8> {
+        [skippable::MAGIC.to_le_bytes(), size.to_le_bytes()].concat()
+    }
+
+    /// How much of it was read to find its frames.
+    fn walked(file: Vec<u8>) -> (Scan, u64) {
+        let source = Source::Bytes(file);
+        READ.set(0);
+        let scan = walk(&source, 0).expect("memory can be read");
+        (scan, READ.get())
+    }
+
+    /// Bad indexes as long as any can be, each before a frame: all but the first few are not read.
+    #[test]
+    fn a_file_of_bad_indexes_is_not_read_again_for_each() {
+        const BAD: u32 = 400;
+        let largest = index::FIXED as u64 + limits::INDEX_ENTRIES * index::ENTRY as u64;
+        let mut file = Vec::new();
+        for sequence in 0..BAD {
+            file.extend(skippable_frame(largest as u32));
+            file.extend(index::MAGIC);
+            file.extend(frame(sequence, 20));
+        }
+        // Room for the last one.
+        file.resize(file.len() + largest as usize, 7);
+        let len = file.len() as u64;
+        let (scan, read) = walked(file);
+        assert_eq!(scan.entries.len(), BAD as usize);
+        assert!(matches!(scan.index, IndexState::Damaged(_)));
+        assert!(read <= 7 * len, "{read} bytes read of {len}");
+    }
+
+    /// Damage between each two frames costs what lies between them, about.
+    #[test]
+    fn a_file_of_damage_is_not_read_again_for_each() {
+        let file: Vec<u8> = (0..2000)
+            .flat_map(|sequence| [b"damage".to_vec(), frame(sequence, 20)].concat())
+            .collect();
+        let len = file.len() as u64;
+        let (scan, read) = walked(file);
+        assert_eq!((scan.entries.len(), scan.damage.len()), (2000, MAX_DAMAGES));
+        assert!(read <= 20 * len, "{read} bytes read of {len}");
+    }
+
+    /// Good indexes in mid-file are those of an earlier end, and each is read once.
+    #[test]
+    fn a_file_of_good_indexes_is_read_once() {
+        let mut file = Vec::new();
+        for sequence in 0..500 {
+            file.extend(frame(sequence, 20));
+            let mut content = Vec::new();
+            index::encode(&mut content, &[]);
+            file.extend(skippable_frame(content.len() as u32));
+            file.extend(content);
+        }
+        let len = file.len() as u64;
+        let (scan, read) = walked(file);
+        assert_eq!((scan.entries.len(), scan.damage.len()), (500, 0));
+        assert_eq!(scan.index, IndexState::Scanned);
+        assert!(read <= 3 * len, "{read} bytes read of {len}");
+    }
 }

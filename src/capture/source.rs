@@ -64,6 +64,8 @@ impl Source {
         let end = offset.saturating_add(count as u64);
         let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
         let (start, end) = range.ok_or(io::ErrorKind::UnexpectedEof)?;
+        #[cfg(test)]
+        READ.with(|read| read.set(read.get() + (end - start) as u64));
         match self {
             Source::File(mapped) => mapped.read(start..end, out),
             Source::Bytes(bytes) => {
@@ -80,6 +82,12 @@ impl Source {
         let left = self.len().saturating_sub(offset);
         self.read(offset, left.min(count as u64) as usize, out)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes read by this thread: the work a file makes.
+    pub(super) static READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// What people call a file that is not a regular one.

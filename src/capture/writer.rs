@@ -18,7 +18,7 @@ use crate::format::process::{
     StringId, Task,
 };
 use crate::format::samples::{Sample, TaskId};
-use crate::format::segment::{Loss, SegmentFrame, TableSizes};
+use crate::format::segment::{Loss, Matchers, SegmentFrame, TableSizes};
 use crate::format::{limits, meta, skippable};
 
 /// The zstd level captures are written with.
@@ -44,6 +44,7 @@ pub struct CaptureWriter<W> {
     segment: u32,
     ordinal: u32,
     sizes: TableSizes,
+    matchers: Matchers,
     strings: Interner<Vec<u8>>,
     files: Interner<MappedFile>,
     mappings: Interner<MappingTemplate>,
@@ -97,6 +98,7 @@ impl<W: Write> CaptureWriter<W> {
             segment: 1,
             ordinal: 0,
             sizes: TableSizes::new(header.events.len()),
+            matchers: Matchers::default(),
             strings: Interner::default(),
             files: Interner::default(),
             mappings: Interner::default(),
@@ -403,7 +405,14 @@ impl<W: Write> CaptureWriter<W> {
         }
 
         self.payload.clear();
-        match self.pending.encode(&self.sizes, &mut self.payload) {
+        let CaptureWriter {
+            pending,
+            sizes,
+            matchers,
+            payload,
+            ..
+        } = self;
+        match pending.encode(sizes, matchers, payload) {
             Ok(after) => self.sizes = after,
             Err(err) => {
                 self.failed = true;
@@ -449,6 +458,7 @@ impl<W: Write> CaptureWriter<W> {
             self.ordinal = 0;
         }
         self.sizes = TableSizes::new(self.sizes.events as usize);
+        self.matchers.clear();
         self.strings.clear();
         self.files.clear();
         self.mappings.clear();

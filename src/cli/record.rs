@@ -231,9 +231,12 @@ Examples:
   profiler record -o /var/tmp/x.bprof -t 1234,1240
 
 -p covers all threads of the process, present and future, and the processes it starts from now on (not those \
-with --no-inherit). With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command \
+with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command \
 that is still running after -d goes on, and is waited for. \
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
+
+On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \
+does.
 
 Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage. \
 126 and 127: the command could not be run.";

@@ -68,9 +68,11 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 0;
-/// Required features this program knows: none yet.
-pub const KNOWN_FEATURES: u64 = 0;
+pub const MINOR: u16 = 1;
+/// Required feature: addresses of stacks may be written as matches.
+pub const FEATURE_MATCHES: u64 = 1;
+/// Required features this program knows.
+pub const KNOWN_FEATURES: u64 = FEATURE_MATCHES;
 /// Bytes before the facts.
 const FIXED: usize = 32;
 const PART: &str = "header";
@@ -106,7 +108,7 @@ impl Header {
             out.extend_from_slice(&MAJOR.to_le_bytes());
             out.extend_from_slice(&MINOR.to_le_bytes());
             out.extend_from_slice(&(facts.len() as u32).to_le_bytes());
-            out.extend_from_slice(&0u64.to_le_bytes());
+            out.extend_from_slice(&FEATURE_MATCHES.to_le_bytes());
             out.extend_from_slice(&0u64.to_le_bytes());
             out.extend_from_slice(&facts);
             let crc = crc32c::crc32c(out.get(start..).unwrap_or_default());

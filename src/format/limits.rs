@@ -18,6 +18,8 @@ pub const TABLE: u64 = 1 << 22;
 pub const SEGMENT_STRINGS: u64 = 32 << 20;
 /// Placed mappings in all mapping lists of a segment.
 pub const SEGMENT_PLACED: u64 = 1 << 22;
+/// Nodes that a byte of a stack section may stand for: long runs that repeat earlier ones are short.
+pub const NODES_PER_BYTE: u64 = 256;
 /// Samples of one frame.
 pub const FRAME_SAMPLES: u64 = 1 << 20;
 /// Loss entries of one frame.

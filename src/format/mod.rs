@@ -39,6 +39,7 @@ mod input;
 mod leb128;
 pub mod limits;
 mod losses;
+mod matches;
 pub(crate) mod meta;
 pub mod packed;
 pub mod process;

@@ -5,6 +5,7 @@
 
 use super::error::{FormatError, Problem};
 use super::input::Input;
+pub use super::matches::Matcher;
 use super::process::{self, MappingTemplate, ProcessRecord, Space, Task};
 use super::samples::{self, Sample, SampleContext};
 use super::stacks::{self, ChainEnds};
@@ -94,6 +95,40 @@ pub struct TableSizes {
     pub kernel_nodes: u32,
 }
 
+/// The nodes of the frames before: what a reader has of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KnownNodes<'a> {
+    /// User stacks.
+    pub user: &'a [StackNode],
+    /// Kernel stacks.
+    pub kernel: &'a [StackNode],
+}
+
+/// The nodes of the frames before: what a writer has of them.
+#[derive(Debug, Clone, Default)]
+pub struct Matchers {
+    /// User stacks.
+    pub user: Matcher,
+    /// Kernel stacks.
+    pub kernel: Matcher,
+}
+
+impl Matchers {
+    /// Those of `known`.
+    pub fn new(known: KnownNodes<'_>) -> Matchers {
+        Matchers {
+            user: Matcher::new(known.user),
+            kernel: Matcher::new(known.kernel),
+        }
+    }
+
+    /// Forgets all nodes, as a new segment does.
+    pub fn clear(&mut self) {
+        self.user.clear();
+        self.kernel.clear();
+    }
+}
+
 /// Kinds of sections, in the order they are written in.
 mod kind {
     pub const STRINGS: u8 = 1;
@@ -111,10 +146,12 @@ mod kind {
 }
 
 impl SegmentFrame {
-    /// Appends the frame's payload. `before` are the tables' sizes before it; gives those after it.
+    /// Appends the frame's payload. `before` are the tables' sizes before it, `matchers` have its nodes and take in the
+    /// new ones; gives the sizes after it.
     pub fn encode(
         &self,
         before: &TableSizes,
+        matchers: &mut Matchers,
         out: &mut Vec<u8>,
     ) -> Result<TableSizes, FormatError> {
         let error = |problem| FormatError::new(PART, out.len(), problem);
@@ -154,7 +191,8 @@ impl SegmentFrame {
             |out| addresses::encode(out, &self.kernel_addresses),
         )?;
         section(out, kind::USER_STACKS, self.user_nodes.is_empty(), |out| {
-            user_ends = stacks::encode(out, &self.user_nodes, before.user_nodes)?;
+            let known = before.user_nodes;
+            user_ends = stacks::encode(out, &self.user_nodes, known, &mut matchers.user)?;
             Ok(())
         })?;
         section(
@@ -162,7 +200,8 @@ impl SegmentFrame {
             kind::KERNEL_STACKS,
             self.kernel_nodes.is_empty(),
             |out| {
-                kernel_ends = stacks::encode(out, &self.kernel_nodes, before.kernel_nodes)?;
+                let known = before.kernel_nodes;
+                kernel_ends = stacks::encode(out, &self.kernel_nodes, known, &mut matchers.kernel)?;
                 Ok(())
             },
         )?;
@@ -180,10 +219,12 @@ impl SegmentFrame {
         Ok(after)
     }
 
-    /// Decodes a payload, checking every number against the tables. Gives the tables' sizes after it.
+    /// Decodes a payload, checking every number against the tables: their sizes before it, and the nodes there are
+    /// (as many as those sizes say). Gives the tables' sizes after it.
     pub fn decode(
         payload: &[u8],
         before: &TableSizes,
+        known: KnownNodes<'_>,
     ) -> Result<(SegmentFrame, TableSizes), FormatError> {
         let mut input = Input::new(PART, payload);
         let mut frame = SegmentFrame::default();
@@ -222,11 +263,11 @@ impl SegmentFrame {
                 kind::KERNEL_ADDRESSES => frame.kernel_addresses = addresses::decode(body)?,
                 kind::USER_STACKS => {
                     (frame.user_nodes, user_ends) =
-                        stacks::decode(body, before.user_nodes, sizes.user_addresses)?;
+                        stacks::decode(body, known.user, sizes.user_addresses)?;
                 }
                 kind::KERNEL_STACKS => {
                     (frame.kernel_nodes, kernel_ends) =
-                        stacks::decode(body, before.kernel_nodes, sizes.kernel_addresses)?;
+                        stacks::decode(body, known.kernel, sizes.kernel_addresses)?;
                 }
                 kind::SAMPLES => {
                     let ends = (

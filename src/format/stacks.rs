@@ -1,19 +1,28 @@
 //! The stack sections: new nodes of the user or kernel stack trie, as chains.
 //!
 //! A chain is a run of nodes of which each is the caller of the next; it hangs below a node that is
-//! already there, or is a root. A new stack costs one chain, however deep it is.
+//! already there, or is a root. A new stack costs one chain, however deep it is, and little where its addresses
+//! follow each other as they did before ([`super::matches`]).
 
 use super::columns::{self, Constant, Layout};
 use super::error::{FormatError, Problem};
 use super::input::Input;
+use super::matches::{self, Matcher};
 use super::segment::StackNode;
 use super::{leb128, limits};
 
-/// Appends `nodes`, of which the first gets the number `known` + 1. Returns the ends of the chains.
+/// Encoding of the column of addresses beside those of [`columns`]: see [`super::matches`].
+const MATCHED: u8 = 3;
+/// Fewer nodes than this are not searched for matches.
+const FEW: usize = 256;
+
+/// Appends `nodes`, of which the first gets the number `known` + 1; `matcher` has the nodes before and takes these in.
+/// Returns the ends of the chains.
 pub fn encode(
     out: &mut Vec<u8>,
     nodes: &[StackNode],
     known: u32,
+    matcher: &mut Matcher,
 ) -> Result<ChainEnds, FormatError> {
     let mut parents = Vec::new();
     let mut lengths = Vec::new();
@@ -43,23 +52,36 @@ pub fn encode(
         lengths.push(length);
         ends.push(id as u32);
     }
-    let addresses: Vec<u64> = nodes.iter().map(|n| u64::from(n.address)).collect();
+    let start = out.len();
     leb128::write(out, nodes.len() as u64);
     leb128::write(out, lengths.len() as u64);
     columns::encode(out, &parents, Layout::Split, Constant::Allowed);
     columns::encode(out, &lengths, Layout::Whole, Constant::Allowed);
-    columns::encode(out, &addresses, Layout::Whole, Constant::Never);
+    matcher.extend(nodes);
+    let at = out.len();
+    if nodes.len() >= FEW {
+        out.push(MATCHED);
+        matcher.encode(out, known as usize, &ends);
+    }
+    let most = ((out.len() - start) as u64).saturating_mul(limits::NODES_PER_BYTE);
+    if nodes.len() < FEW || nodes.len() as u64 > most {
+        out.truncate(at);
+        let addresses: Vec<u64> = nodes.iter().map(|n| u64::from(n.address)).collect();
+        columns::encode(out, &addresses, Layout::Whole, Constant::Never);
+    }
     Ok(ChainEnds::new(ends, known))
 }
 
-/// Takes a stack section: `known` nodes are there already, and `addresses` addresses.
+/// Takes a stack section that follows the nodes `before`, with `addresses` addresses.
 pub fn decode(
     input: &mut Input<'_>,
-    known: u32,
+    before: &[StackNode],
     addresses: u32,
 ) -> Result<(Vec<StackNode>, ChainEnds), FormatError> {
-    let count = input.count("stack node count", limits::TABLE)?;
-    let chains = input.count("chain count", count as u64)?;
+    let most = (input.rest().len() as u64).saturating_mul(limits::NODES_PER_BYTE);
+    let count = input.leb_max("stack node count", limits::TABLE.min(most))? as usize;
+    let chains = input.leb_max("chain count", count as u64)? as usize;
+    let known = before.len() as u32;
     let at = input.clone();
     let newest = u64::from(known) + count as u64;
     let parents = columns::decode(input, chains, "chain parent", newest, Constant::Allowed)?;
@@ -79,16 +101,12 @@ pub fn decode(
             value: total,
         }));
     }
-    let max = u64::from(u32::MAX);
-    let column = columns::decode(input, count, "stack address", max, Constant::Never)?;
-    if let Some(id) = column.iter().find(|id| **id >= u64::from(addresses)) {
-        let known = u64::from(addresses);
-        return Err(at.error(Problem::UnknownId {
-            what: "address",
-            id: *id,
-            known,
-        }));
-    }
+    let column = if input.rest().first() == Some(&MATCHED) {
+        input.u8("stack addresses")?;
+        matches::decode(input, before, &lengths, addresses)?
+    } else {
+        plain_addresses(input, count, addresses)?
+    };
     let mut nodes = Vec::with_capacity(count);
     let mut ends = Vec::with_capacity(chains);
     let mut column = column.into_iter();
@@ -106,7 +124,7 @@ pub fn decode(
         for address in column.by_ref().take(length as usize) {
             nodes.push(StackNode {
                 parent: parent as u32,
-                address: address as u32,
+                address,
             });
             id += 1;
             parent = id;
@@ -114,6 +132,25 @@ pub fn decode(
         ends.push(id as u32);
     }
     Ok((nodes, ChainEnds::new(ends, known)))
+}
+
+fn plain_addresses(
+    input: &mut Input<'_>,
+    count: usize,
+    addresses: u32,
+) -> Result<Vec<u32>, FormatError> {
+    let at = input.clone();
+    let max = u64::from(u32::MAX);
+    let column = columns::decode(input, count, "stack address", max, Constant::Never)?;
+    if let Some(id) = column.iter().find(|id| **id >= u64::from(addresses)) {
+        let known = u64::from(addresses);
+        return Err(at.error(Problem::UnknownId {
+            what: "address",
+            id: *id,
+            known,
+        }));
+    }
+    Ok(column.into_iter().map(|id| id as u32).collect())
 }
 
 /// Codes the stacks of samples: most new chains end in the stack of the next sample that has a new
@@ -183,9 +220,10 @@ mod tests {
 
     fn round_trip(nodes: &[StackNode], known: u32) -> (Vec<u8>, ChainEnds) {
         let mut out = Vec::new();
-        let ends = encode(&mut out, nodes, known).unwrap();
+        let before = vec![node(0, 0); known as usize];
+        let ends = encode(&mut out, nodes, known, &mut Matcher::new(&before)).unwrap();
         let mut input = Input::new("t", &out);
-        let (back, read_ends) = decode(&mut input, known, 10).unwrap();
+        let (back, read_ends) = decode(&mut input, &before, 10).unwrap();
         assert_eq!(back, nodes);
         assert_eq!(read_ends.ends, ends.ends);
         assert_eq!(input.end("stacks"), Ok(()));
@@ -204,11 +242,15 @@ mod tests {
 
     #[test]
     fn forward_and_self_parents_are_refused() {
-        assert!(encode(&mut Vec::new(), &[node(1, 0)], 0).is_err());
-        assert!(encode(&mut Vec::new(), &[node(9, 0)], 7).is_err());
+        let refused = |parent, known| {
+            let mut matcher = Matcher::default();
+            encode(&mut Vec::new(), &[node(parent, 0)], known, &mut matcher).is_err()
+        };
+        assert!(refused(1, 0));
+        assert!(refused(9, 7));
         // One chain of one node whose parent is itself (8), with 7 nodes known.
         let bytes = [1, 1, 0, 8, 0, 1, 1, 0];
-        let err = decode(&mut Input::new("t", &bytes), 7, 10).unwrap_err();
+        let err = decode(&mut Input::new("t", &bytes), &[node(0, 0); 7], 10).unwrap_err();
         let what = "parent of a stack node";
         assert_eq!(
             err.problem,
@@ -230,7 +272,7 @@ mod tests {
             &[1, 2, 0, 0, 0, 1, 1, 3],          // more chains than nodes
         ] {
             assert!(
-                decode(&mut Input::new("t", bytes), 0, 10).is_err(),
+                decode(&mut Input::new("t", bytes), &[], 10).is_err(),
                 "{bytes:?}"
             );
         }

@@ -1,5 +1,6 @@
 //! The executable mappings of one image as the recorder follows them.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::event::{MappedFile, MappedKind, Timestamp};
@@ -143,6 +144,21 @@ impl AddressSpace {
             self.base = Rc::new(self.until(time).0);
             self.added.drain(..split);
         }
+    }
+
+    /// How many mappings are kept.
+    pub fn len(&self) -> usize {
+        self.base.len() + self.added.len()
+    }
+
+    /// Forgets what was mapped before the last [`settle`](Self::settle) and overlaps none of `there`, which are address
+    /// ranges in ascending order.
+    pub fn keep_only(&mut self, there: &[Range<u64>]) {
+        let is_there = |m: &&Mapping| {
+            let at = there.partition_point(|range| range.end <= m.start);
+            there.get(at).is_some_and(|range| range.start < m.end)
+        };
+        self.base = Rc::new(self.base.iter().filter(is_there).cloned().collect());
     }
 
     /// Whether all of `mappings` is known already, whatever else is.

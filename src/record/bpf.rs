@@ -53,7 +53,7 @@ pub struct Config<'a> {
     pub depths: Depths,
     /// Bytes of each ring: a power of two and a multiple of the page size.
     pub ring_bytes: u32,
-    /// CPUs that get a ring.
+    /// CPUs that get a ring at once.
     pub online: &'a [u32],
     /// CPUs there can ever be.
     pub possible: u32,
@@ -62,7 +62,10 @@ pub struct Config<'a> {
 /// The loaded program.
 pub struct Program {
     skel: ProfilerSkel<'static>,
-    rings: Vec<MapHandle>,
+    rings: Vec<(u32, MapHandle)>,
+    ring_bytes: u32,
+    /// Whether [`Program::cpu_changes`] counts.
+    pub counts_cpu_changes: bool,
     /// Detached when dropped.
     _links: Vec<Link>,
 }
@@ -102,6 +105,7 @@ impl Program {
             .set_value_size((size_of::<sample_head>() + deepest) as u32)?;
         open.maps.scratch.set_max_entries(config.possible)?;
         open.maps.rings.set_max_entries(config.possible)?;
+        open.maps.changes_of_cpu.set_max_entries(config.possible)?;
 
         let follow = matches!(config.filter, Filter::Processes(_, true));
         open.progs.follow_fork.set_autoload(follow);
@@ -113,28 +117,21 @@ impl Program {
         }
 
         let mut rings = Vec::new();
-        for cpu in config.online {
-            let ring = create_ring(config.ring_bytes).with_context(|| {
-                format!(
-                    "cannot make a ring of {} bytes for CPU {cpu}",
-                    config.ring_bytes
-                )
-            })?;
-            rings.push(ring);
+        for &cpu in config.online {
+            rings.push((cpu, create_ring(cpu, config.ring_bytes)?));
         }
         // Before 5.10 rings in a map must be as large as the one it was made with.
-        if let Some(ring) = rings.first() {
+        if let Some((_, ring)) = rings.first() {
             open.maps.rings.set_inner_map_fd(ring.as_fd())?;
         }
         let skel = open.load().context("the kernel refuses the BPF program")?;
-        for (cpu, ring) in config.online.iter().zip(&rings) {
-            let fd = ring.as_fd().as_raw_fd();
-            skel.maps
-                .rings
-                .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
-                .with_context(|| format!("cannot use the ring of CPU {cpu}"))?;
+        for (cpu, ring) in &rings {
+            use_ring(&skel, *cpu, ring)?;
         }
         let mut links = Vec::new();
+        // Where it cannot be, only CPUs that are gone for a while are noticed.
+        links.extend(skel.progs.cpu_changed.attach());
+        let counts_cpu_changes = !links.is_empty();
         if let Filter::Processes(processes, _) = &config.filter {
             // Before the first is added, so that no child is missed.
             if follow {
@@ -168,6 +165,8 @@ impl Program {
         Ok(Program {
             skel,
             rings,
+            ring_bytes: config.ring_bytes,
+            counts_cpu_changes,
             _links: links,
         })
     }
@@ -177,9 +176,40 @@ impl Program {
         self.skel.progs.sample.as_fd().as_raw_fd()
     }
 
-    /// The rings, one for each online CPU.
-    pub fn rings(&self) -> &[MapHandle] {
-        &self.rings
+    /// The rings, one for each CPU that was online.
+    pub fn rings(&self) -> impl Iterator<Item = &MapHandle> {
+        self.rings.iter().map(|(_, ring)| ring)
+    }
+
+    /// Gives a ring to a CPU that came online. `None` when it has one.
+    pub fn add_ring(&mut self, cpu: u32) -> Result<Option<&MapHandle>> {
+        if self.rings.iter().any(|(known, _)| *known == cpu) {
+            return Ok(None);
+        }
+        let ring = create_ring(cpu, self.ring_bytes)?;
+        use_ring(&self.skel, cpu, &ring)?;
+        self.rings.push((cpu, ring));
+        Ok(self.rings.last().map(|(_, ring)| ring))
+    }
+
+    /// How often any CPU came or went. Memory shared with the kernel: asking costs nothing.
+    pub fn cpu_changes(&self) -> u64 {
+        let bss = self.skel.maps.bss_data.as_deref();
+        // SAFETY: aligned memory of our own, mapped as long as `self`, which the kernel may write meanwhile.
+        bss.map_or(0, |bss| unsafe {
+            (&raw const bss.cpu_changes).read_volatile()
+        })
+    }
+
+    /// How often `cpu` came or went: its perf events are of before the last time, or live.
+    pub fn changes_of_cpu(&self, cpu: u32) -> u64 {
+        let value = self
+            .skel
+            .maps
+            .changes_of_cpu
+            .lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        let bytes = value.ok().flatten().unwrap_or_default();
+        bytes.first_chunk().map_or(0, |v| u64::from_ne_bytes(*v))
     }
 
     /// Tells the running program where the kernel idles; `None` when that cannot be known.
@@ -240,19 +270,21 @@ fn process_bytes(process: &types::process) -> [u8; 16] {
 /// Counter values already told: by counter and CPU.
 pub type Counters = std::collections::HashMap<(u32, u32), u64>;
 
-fn create_ring(bytes: u32) -> Result<MapHandle> {
+fn use_ring(skel: &ProfilerSkel<'_>, cpu: u32, ring: &MapHandle) -> Result<()> {
+    let fd = ring.as_fd().as_raw_fd();
+    skel.maps
+        .rings
+        .update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+        .with_context(|| format!("cannot use the ring of CPU {cpu}"))
+}
+
+fn create_ring(cpu: u32, bytes: u32) -> Result<MapHandle> {
     let opts = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    Ok(MapHandle::create(
-        MapType::RingBuf,
-        Some("profiler_ring"),
-        0,
-        0,
-        bytes,
-        &opts,
-    )?)
+    MapHandle::create(MapType::RingBuf, Some("profiler_ring"), 0, 0, bytes, &opts)
+        .with_context(|| format!("cannot make a ring of {bytes} bytes for CPU {cpu}"))
 }
 
 /// libbpf prints what it does to stderr; our errors say what matters.

@@ -220,19 +220,15 @@ impl Drain {
             let Some(event) = events.pop_front() else {
                 break;
             };
-            if let SideKind::Lost(count) = event.what {
+            if let SideKind::Lost(count) | SideKind::MoreLost(count) = event.what {
                 self.totals.side_band_lost += count;
-                lost = true;
+                lost |= matches!(event.what, SideKind::Lost(_));
             }
             // One that cannot be written has been taken in all the same.
             processes.apply(event, &mut self.writer)?;
         }
         if lost {
-            // Whatever is known of processes has to be looked at again.
-            for slot in &mut self.slots {
-                slot.task = None;
-                slot.first = Timestamp::MAX;
-            }
+            self.look_again();
         }
         let ready = &mut self.ready;
         self.waiting.retain(|waiting| {
@@ -274,6 +270,23 @@ impl Drain {
             self.ready.pop();
         }
         Ok(())
+    }
+
+    /// Process events from `since` to `now` may be missing.
+    pub fn doubt(&mut self, processes: &mut Processes, since: Timestamp, now: Timestamp) {
+        if processes.doubt(since, now, &mut self.writer).is_err() {
+            // The next segment begins with what is then read.
+            self.segment_is_due = true;
+        }
+        self.look_again();
+    }
+
+    /// Whatever is known of processes has to be looked at again.
+    fn look_again(&mut self) {
+        for slot in &mut self.slots {
+            slot.task = None;
+            slot.first = Timestamp::MAX;
+        }
     }
 
     /// Counts what is missing of a sample that is kept.
@@ -380,3 +393,6 @@ fn is_idle(kernel: &[u64], idle_text: Option<(u64, u64)>) -> bool {
     };
     idle_text.is_some_and(within)
 }
+
+#[cfg(test)]
+mod tests;

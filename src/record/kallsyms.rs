@@ -50,7 +50,7 @@ impl Kallsyms {
         ))
     }
 
-    fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
+    pub(super) fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
         let mut table = Kallsyms::default();
         let (mut idle_start, mut idle_end) = (0, 0);
         let mut line = Vec::new();

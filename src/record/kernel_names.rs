@@ -12,7 +12,7 @@ use super::kallsyms::Kallsyms;
 use super::maps;
 use super::processes::Processes;
 use crate::event::Pid;
-use crate::format::aid::Vdso;
+use crate::format::aid::{KernelSymbol, Vdso};
 
 /// Kernel symbols go into the capture after this time for the first time, then at ever longer intervals, so that a
 /// recording that is killed has names too.
@@ -73,20 +73,14 @@ impl KernelNames {
         let mut found = table.covering(&self.wanted);
         // Modules and BPF programs come and go, and others take their place: only a second look at the end tells which
         // were there all the time.
-        let lasting = |address: &u64| table.covers(*address) && !table.is_module(*address);
+        let fixed = |address: &u64| table.covers(*address) && !table.is_module(*address);
         found.symbols.retain(|symbol| symbol.module.is_none());
-        self.wanted.retain(|address| !lasting(address));
+        self.wanted.retain(|address| !fixed(address));
         if at_end
             && !self.wanted.is_empty()
             && let Ok(Some(later)) = Kallsyms::read()
         {
-            let then = table.covering(&self.wanted).symbols;
-            let mut now = later.covering(&self.wanted).symbols;
-            now.retain(|symbol| {
-                let before = then.iter().find(|s| s.start == symbol.start);
-                before.is_none_or(|before| before == symbol)
-            });
-            found.symbols.extend(now);
+            found.symbols.extend(lasting(table, &later, &self.wanted));
             found.symbols.sort_by_key(|s| s.start);
         }
         found
@@ -99,6 +93,35 @@ impl KernelNames {
     }
 }
 
+/// Symbols of the table `now` that cover `wanted` addresses and are not of code that took the place of other code since the
+/// table `then`. Code that came where nothing was is among them: what ran there is what is there.
+fn lasting(then: &Kallsyms, now: &Kallsyms, wanted: &[u64]) -> Vec<KernelSymbol> {
+    let same = |a: &KernelSymbol, b: &KernelSymbol| {
+        (a.start, &a.name, &a.module) == (b.start, &b.name, &b.module)
+    };
+    // A symbol ends where the next one begins, and there was none where code has come since. So one that is still there
+    // was never longer than it is now.
+    let is_still_there = |symbol: &KernelSymbol| {
+        let mut at_its_start = now.covering(&[symbol.start]).symbols.into_iter();
+        at_its_start.any(|now| same(&now, symbol))
+    };
+    let mut symbols = now.covering(wanted).symbols;
+    symbols.retain(|symbol| {
+        let within = |address: &u64| {
+            [*address, address.wrapping_sub(1)]
+                .iter()
+                .any(|a| (symbol.start..symbol.end).contains(a))
+        };
+        let addresses: Vec<u64> = wanted.iter().copied().filter(|a| within(a)).collect();
+        then.covering(&addresses)
+            .symbols
+            .iter()
+            .filter(|before| before.start < symbol.end && symbol.start < before.end)
+            .all(|before| same(before, symbol) || is_still_there(before))
+    });
+    symbols
+}
+
 /// The vdso is the same in all 64-bit processes of a kernel, so our own will do.
 fn own_vdso() -> Option<Vec<u8>> {
     let mapping = maps::read_executable(Pid(std::process::id())).ok()?;
@@ -109,4 +132,56 @@ fn own_vdso() -> Option<Vec<u8>> {
         .read_exact_at(&mut image, vdso.start)
         .ok()?;
     Some(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of a kernel and what `others` has besides.
+    fn table(others: &str) -> Kallsyms {
+        let kernel = "ffffffff81000000 T _stext\nffffffff81000100 T _etext\n";
+        let text = format!("{kernel}{others}");
+        let table = Kallsyms::parse(text.as_bytes()).expect("readable");
+        table.expect("addresses")
+    }
+
+    fn names(then: &str, now: &str, wanted: &[u64]) -> Vec<String> {
+        let symbols = lasting(&table(then), &table(now), wanted);
+        symbols.into_iter().map(|s| s.name).collect()
+    }
+
+    const BASE: u64 = 0xffff_ffff_c000_0000;
+
+    #[test]
+    fn code_that_lasted_is_named_whatever_came_behind_it() {
+        let then = "ffffffffc0000100 t first\t[mod]\nffffffffc0000200 t second\t[mod]\n";
+        let more = format!("{then}ffffffffc0000300 t bpf_prog_1_x\t[bpf]\n");
+        let wanted = [BASE + 0x110, BASE + 0x210, BASE + 0x310];
+        assert_eq!(names(then, then, &wanted[..2]), ["first", "second"]);
+        // It was loaded meanwhile, into room that nothing used.
+        assert_eq!(
+            names(then, &more, &wanted),
+            ["first", "second", "bpf_prog_1_x"]
+        );
+        // It was unloaded: nothing tells how far it reached.
+        assert_eq!(names(&more, then, &wanted[..2]), ["first", "second"]);
+        assert_eq!(names("", then, &wanted[..1]), ["first"], "loaded meanwhile");
+    }
+
+    #[test]
+    fn code_that_took_the_place_of_other_code_is_not_named() {
+        let then = "ffffffffc0000100 t old\t[mod]\nffffffffc0000400 t old_end\t[mod]\n";
+        let wanted = [BASE + 0x210];
+        for now in [
+            "ffffffffc0000100 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
+            // Of another module, or at another place.
+            "ffffffffc0000100 t old\t[other]\nffffffffc0000400 t old_end\t[other]\n",
+            "ffffffffc0000200 t new\t[bpf]\nffffffffc0000400 t new_end\t[bpf]\n",
+            "ffffffffc0000080 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
+        ] {
+            assert_eq!(names(then, now, &wanted), [""; 0], "{now}");
+        }
+        assert_eq!(names(then, "", &wanted), [""; 0], "gone");
+    }
 }

@@ -178,6 +178,18 @@ pub fn read_stat(process: Pid) -> io::Result<Stat> {
     parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected stat"))
 }
 
+/// Whether a process runs: it is there, and if its first thread is a zombie, another one is not.
+pub fn is_alive(process: Pid) -> bool {
+    let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    is_alive_by(&text)
+}
+
+fn is_alive_by(stat: &[u8]) -> bool {
+    let state = stat.rsplit(|b| *b == b')').next();
+    let ended = matches!(state, Some([b' ', b'Z' | b'X', ..]));
+    parse_stat(stat).is_some_and(|stat| !ended || stat.threads > 1)
+}
+
 /// Word `at` of `/proc/PID/stat` after the name (0 is field 3, the state), as a number.
 pub fn stat_word(process: Pid, at: usize) -> Option<u64> {
     let text = fs::read(format!("/proc/{process}/stat")).ok()?;
@@ -209,6 +221,17 @@ mod tests {
             b") S 17 4321 4321 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2",
         );
         line
+    }
+
+    #[test]
+    fn a_zombie_is_alive_while_another_thread_is() {
+        let stat = |state: &str, threads: u32| {
+            let rest =
+                format!("17 1 1 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 {threads} 0 987654 1000 2");
+            is_alive_by(format!("4321 (a) Z) {state} {rest}").as_bytes())
+        };
+        assert!(stat("S", 1) && stat("R", 3) && stat("Z", 2));
+        assert!(!stat("Z", 1) && !stat("X", 1) && !is_alive_by(b""));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the person at the terminal sees while and after recording.
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -7,29 +8,55 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, Progres
 
 use super::drain::Totals;
 
-/// The live line on stderr, on a terminal only.
+/// What the person at the terminal sees while it records.
 pub struct Live {
-    bar: Option<ProgressBar>,
+    shown: Shown,
     started: Instant,
     last: (Instant, u64),
 }
 
-/// How often the line changes.
+/// Where it is shown.
+enum Shown {
+    /// Nowhere: stderr is no terminal, or nothing is wanted.
+    Nowhere,
+    /// As a line on stderr that changes in place.
+    Line(ProgressBar),
+    /// In the title of the terminal, which a command writes to as well: a line would be written over its output and it
+    /// over the line, and nobody but the terminal knows where its cursor is.
+    Title,
+}
+
+/// How often a line changes.
 const EVERY: Duration = Duration::from_millis(250);
+/// How often a title changes.
+const EVERY_TITLE: Duration = Duration::from_secs(1);
+/// Control sequences of xterm, which other terminals know or pass over: keep the title, begin and end another, put the
+/// kept one back.
+const KEEP_TITLE: &str = "\x1b[22;2t";
+const TITLE: (&str, &str) = ("\x1b]2;", "\x07");
+const TITLE_BACK: &str = "\x1b[23;2t";
 
 impl Live {
-    /// A line unless `quiet` or stderr is no terminal.
-    pub fn new(quiet: bool) -> Live {
-        let now = Instant::now();
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{msg}") {
-                bar.set_style(style);
+    /// Shows nothing when `quiet`, and when stderr is no terminal. `shared`: a command writes to the terminal too.
+    pub fn new(quiet: bool, shared: bool) -> Live {
+        let shown = match (std::io::stderr().is_terminal() && !quiet, shared) {
+            (false, _) => Shown::Nowhere,
+            (true, true) if knows_titles(std::env::var_os("TERM").as_deref()) => {
+                put(KEEP_TITLE);
+                Shown::Title
             }
-            bar
-        });
+            (true, true) => Shown::Nowhere,
+            (true, false) => {
+                let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+                if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                    bar.set_style(style);
+                }
+                Shown::Line(bar)
+            }
+        };
+        let now = Instant::now();
         Live {
-            bar,
+            shown,
             started: now,
             last: (now, 0),
         }
@@ -37,30 +64,72 @@ impl Live {
 
     /// Shows where things are.
     pub fn update(&mut self, totals: &Totals, bytes: u64) {
-        let Some(bar) = &self.bar else { return };
+        let every = match &self.shown {
+            Shown::Nowhere => return,
+            Shown::Line(_) => EVERY,
+            Shown::Title => EVERY_TITLE,
+        };
         let (then, before) = self.last;
         let since = then.elapsed();
-        if since < EVERY {
+        if since < every {
             return;
         }
         self.last = (Instant::now(), totals.samples);
         let rate = (totals.samples - before) as f64 / since.as_secs_f64();
-        bar.set_message(format!(
-            "recording {:.0} s: {} samples ({rate:.0}/s), {} lost, {} written; Ctrl-C ends it",
+        let text = format!(
+            "recording {:.0} s: {} samples ({rate:.0}/s), {} lost, {} written",
             self.started.elapsed().as_secs_f64(),
             HumanCount(totals.samples),
             HumanCount(totals.lost),
             HumanBytes(bytes),
-        ));
-        bar.tick();
-    }
-
-    /// Takes the line away.
-    pub fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        );
+        match &self.shown {
+            Shown::Nowhere => {}
+            Shown::Line(bar) => {
+                bar.set_message(format!("{text}; Ctrl-C ends it"));
+                bar.tick();
+            }
+            Shown::Title if has_lines() => put(&format!("{}{text}{}", TITLE.0, TITLE.1)),
+            Shown::Title => {}
         }
     }
+
+    /// Says something, above the line.
+    pub fn say(&self, text: &str) {
+        let print = || put(&format!("{text}\n"));
+        match &self.shown {
+            Shown::Line(bar) => bar.suspend(print),
+            _ => print(),
+        }
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        match &self.shown {
+            Shown::Nowhere => {}
+            Shown::Line(bar) => bar.finish_and_clear(),
+            Shown::Title => put(TITLE_BACK),
+        }
+    }
+}
+
+/// In one piece, so that it comes between two writes of a command and not into one. A closed stderr is nobody's concern.
+fn put(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Whether a terminal of this type takes the sequences, or passes over them.
+fn knows_titles(terminal: Option<&OsStr>) -> bool {
+    terminal.is_some_and(|name| !name.is_empty() && name != "dumb")
+}
+
+/// Whether what is written to the terminal are lines. Programs that take all of its screen read keys one by one, and may
+/// be in the middle of a control sequence of their own.
+fn has_lines() -> bool {
+    rustix::termios::tcgetattr(std::io::stderr()).is_ok_and(|attributes| {
+        let modes = attributes.local_modes;
+        modes.contains(rustix::termios::LocalModes::ICANON)
+    })
 }
 
 /// What is said at the end.
@@ -70,6 +139,8 @@ pub struct Summary<'a> {
     pub totals: Totals,
     /// Distinct processes with samples.
     pub processes: u64,
+    /// Of these, some mappings could not be read.
+    pub maps_missed: u64,
     /// How long it sampled.
     pub time: Duration,
     /// The event and its rate: `cpu-clock at 99 Hz`.
@@ -122,6 +193,10 @@ impl Summary<'_> {
                 HumanCount(not_followed)
             );
         }
+        if self.maps_missed > 0 {
+            let processes = plural(self.maps_missed, "process", "processes");
+            text += &format!(", mappings missed of {processes}");
+        }
         let each = if samples > 0 {
             format!(", {:.1} bytes a sample", self.bytes as f64 / samples as f64)
         } else {
@@ -170,6 +245,13 @@ mod tests {
     }
 
     #[test]
+    fn a_terminal_without_control_sequences_has_no_title() {
+        let knows = |name: Option<&str>| knows_titles(name.map(OsStr::new));
+        assert!(knows(Some("xterm-256color")) && knows(Some("tmux")));
+        assert!(!knows(Some("dumb")) && !knows(Some("")) && !knows(None));
+    }
+
+    #[test]
     fn the_summary_says_what_was_lost_and_what_to_type_next() {
         let totals = Totals {
             samples: 1200,
@@ -182,6 +264,7 @@ mod tests {
         let summary = Summary {
             totals,
             processes: 1,
+            maps_missed: 1,
             time: Duration::from_millis(2500),
             event: "cpu-clock at 99 Hz",
             path: "my run.bprof",
@@ -190,7 +273,7 @@ mod tests {
         assert_eq!(
             summary.text(),
             "recorded 1,200 samples of 1 process in 2.5 s (cpu-clock at 99 Hz)\n\
-             lost 3, truncated stacks 1, idle left out 7, child processes not followed 2\n\
+             lost 3, truncated stacks 1, idle left out 7, child processes not followed 2, mappings missed of 1 process\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n"

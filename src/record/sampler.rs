@@ -21,9 +21,14 @@ pub enum Where {
 
 /// Opened events, disabled until [`SamplingEvents::enable`].
 pub struct SamplingEvents {
-    counters: Vec<Counter>,
+    /// With their CPU, unless they follow a thread.
+    counters: Vec<(Option<u32>, Counter)>,
     /// Which event it became.
     pub event: Event,
+    rate: Rate,
+    /// The program they run.
+    bpf: i32,
+    on_threads: bool,
 }
 
 /// `/proc/sys/kernel/perf_event_max_sample_rate`: a higher frequency is refused by the kernel.
@@ -97,6 +102,16 @@ fn builder(event: Event, rate: Rate) -> Builder<'static> {
     builder
 }
 
+fn on_cpu(event: Event, rate: Rate, cpu: u32) -> io::Result<Counter> {
+    builder(event, rate).any_pid().one_cpu(cpu as usize).build()
+}
+
+fn on_thread(event: Event, rate: Rate, thread: Pid) -> io::Result<Counter> {
+    let mut builder = builder(event, rate);
+    builder.observe_pid(thread.0.cast_signed()).any_cpu();
+    builder.build()
+}
+
 impl SamplingEvents {
     /// Opens `event` at `places` and connects it with the program `bpf`; `warn` is told of places left out.
     pub fn open(
@@ -107,10 +122,13 @@ impl SamplingEvents {
         mut warn: impl FnMut(String),
     ) -> Result<SamplingEvents> {
         let mut counters = Vec::new();
-        let mut add = |counter: io::Result<Counter>, place: &dyn Fn() -> String| -> Result<()> {
+        let mut add = |counter: io::Result<Counter>,
+                       cpu: Option<u32>,
+                       place: &dyn Fn() -> String|
+         -> Result<()> {
             let opened = counter.and_then(|mut c| c.set_bpf(bpf).map(|()| c));
             match opened {
-                Ok(counter) => counters.push(counter),
+                Ok(counter) => counters.push((cpu, counter)),
                 Err(err) => match left_out(&err) {
                     Some(LeftOut::Ended) => {}
                     Some(LeftOut::Offline) => warn(format!("{} is not sampled: {err}", place())),
@@ -126,35 +144,67 @@ impl SamplingEvents {
         match places {
             Where::Cpus(cpus) => {
                 for &cpu in cpus {
-                    let opened = builder(event, rate).any_pid().one_cpu(cpu as usize).build();
-                    add(opened, &|| format!("CPU {cpu}"))?;
+                    add(on_cpu(event, rate, cpu), Some(cpu), &|| {
+                        format!("CPU {cpu}")
+                    })?;
                 }
             }
             Where::Threads(threads) => {
                 for &thread in threads {
-                    let mut on_thread = builder(event, rate);
-                    on_thread.observe_pid(thread.0.cast_signed()).any_cpu();
-                    add(on_thread.build(), &|| format!("thread {thread}"))?;
+                    add(on_thread(event, rate, thread), None, &|| {
+                        format!("thread {thread}")
+                    })?;
                 }
             }
         }
         if counters.is_empty() {
             bail!("there is nothing to sample: no such CPU or thread any more");
         }
-        Ok(SamplingEvents { counters, event })
+        Ok(SamplingEvents {
+            counters,
+            event,
+            rate,
+            bpf,
+            on_threads: matches!(places, Where::Threads(_)),
+        })
+    }
+
+    /// Closes the event of a CPU that is gone.
+    pub fn close_cpu(&mut self, cpu: u32) {
+        self.counters.retain(|(on, _)| *on != Some(cpu));
+    }
+
+    /// Samples a CPU that came online, unless it is threads that are sampled: their events follow them.
+    pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        if self.on_threads {
+            return Ok(());
+        }
+        self.add(Some(cpu), on_cpu(self.event, self.rate, cpu)?)
+    }
+
+    /// Samples a thread again that the kernel took the event from.
+    pub fn open_thread(&mut self, thread: Pid) -> io::Result<()> {
+        self.add(None, on_thread(self.event, self.rate, thread)?)
+    }
+
+    fn add(&mut self, cpu: Option<u32>, mut counter: Counter) -> io::Result<()> {
+        counter.set_bpf(self.bpf)?;
+        counter.enable()?;
+        self.counters.push((cpu, counter));
+        Ok(())
     }
 
     /// Samples from now on.
     pub fn enable(&mut self) -> Result<()> {
         self.counters
             .iter_mut()
-            .try_for_each(Counter::enable)
+            .try_for_each(|(_, counter)| counter.enable())
             .context("cannot start sampling")
     }
 
     /// Samples no more. A thread that is gone is no error.
     pub fn disable(&mut self) {
-        for counter in &mut self.counters {
+        for (_, counter) in &mut self.counters {
             let _ = counter.disable();
         }
     }

@@ -71,16 +71,50 @@ pub enum SideKind {
         /// Path from the root of the hierarchy.
         path: Vec<u8>,
     },
-    /// The kernel had to drop so many records.
+    /// The kernel had to drop so many records, or (0) some that are counted elsewhere.
     Lost(u64),
+    /// There were so many more records lost where [`SideKind::Lost`] has been told already.
+    MoreLost(u64),
 }
 
 /// Bytes of each CPU's ring: with the head page what an unprivileged user may lock (`perf_event_mlock_kb`).
 const RING_BYTES: usize = 512 * 1024;
 
+/// No record is longer: a path of `PATH_MAX` and some numbers. With less room than this in a ring records may be lost.
+const LONGEST_RECORD: usize = 8 * 1024;
+
+/// The side-band of one CPU.
+struct OnCpu {
+    cpu: u32,
+    sampler: Sampler,
+    /// Losses told before the kernel has.
+    assumed: Assumed,
+}
+
+/// The kernel tells of lost records with the next record that has room, which may come much later or never. That there was
+/// no room is known at once.
+#[derive(Debug, Default)]
+struct Assumed(u64);
+
+impl Assumed {
+    /// The ring was full: something was lost.
+    fn full(&mut self) -> u64 {
+        self.0 += 1;
+        1
+    }
+
+    /// The kernel says how much.
+    fn told(&mut self, lost: u64) -> SideKind {
+        match std::mem::take(&mut self.0) {
+            0 => SideKind::Lost(lost),
+            assumed => SideKind::MoreLost(lost.saturating_sub(assumed)),
+        }
+    }
+}
+
 /// The side-band of all CPUs.
 pub struct SideBand {
-    samplers: Vec<Sampler>,
+    samplers: Vec<OnCpu>,
     /// The kernel puts build IDs into mapping records (5.12).
     pub has_build_ids: bool,
 }
@@ -88,48 +122,63 @@ pub struct SideBand {
 impl SideBand {
     /// Opens and starts the side-band on `cpus`. CPUs that went away meanwhile are left out.
     pub fn open(cpus: &[u32]) -> Result<SideBand> {
-        let mut has_build_ids = true;
-        let mut samplers = Vec::new();
+        let mut side_band = SideBand {
+            samplers: Vec::new(),
+            has_build_ids: true,
+        };
         for &cpu in cpus {
-            let counter = match build(cpu, has_build_ids) {
-                Err(err) if has_build_ids && too_new(&err) => {
-                    has_build_ids = false;
-                    build(cpu, false)
-                }
-                other => other,
-            };
-            match counter.and_then(|c| c.sampled(RING_BYTES)) {
-                Ok(sampler) => samplers.push(sampler),
-                Err(err) if err.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(err) => {
+            match side_band.open_cpu(cpu) {
+                Err(err) if err.raw_os_error() != Some(libc::ENODEV) => {
                     return Err(err).with_context(|| {
                         format!("cannot watch processes on CPU {cpu} (perf side-band)")
                     });
                 }
+                _ => {}
             }
         }
-        if samplers.is_empty() {
+        if side_band.samplers.is_empty() {
             bail!("no CPU on which processes can be watched (perf side-band)");
         }
-        for sampler in &mut samplers {
-            sampler
-                .enable()
-                .context("cannot start the perf side-band")?;
-        }
-        Ok(SideBand {
-            samplers,
-            has_build_ids,
-        })
+        Ok(side_band)
+    }
+
+    /// Opens and starts the side-band on one more CPU.
+    pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        let counter = match build(cpu, self.has_build_ids) {
+            Err(err) if self.has_build_ids && too_new(&err) => {
+                self.has_build_ids = false;
+                build(cpu, false)
+            }
+            other => other,
+        };
+        let mut sampler = counter?.sampled(RING_BYTES)?;
+        sampler.enable()?;
+        self.samplers.push(OnCpu {
+            cpu,
+            sampler,
+            assumed: Assumed::default(),
+        });
+        Ok(())
+    }
+
+    /// Closes that of a CPU that is gone; what it told must have been taken.
+    pub fn close_cpu(&mut self, cpu: u32) {
+        self.samplers.retain(|on| on.cpu != cpu);
     }
 
     /// Adds everything told since the last call to `events`, which then are in time order.
     pub fn drain(&mut self, events: &mut VecDeque<SideEvent>) {
         let mut new = Vec::new();
         let mut bytes = Vec::new();
-        for sampler in &mut self.samplers {
+        for OnCpu {
+            sampler, assumed, ..
+        } in &mut self.samplers
+        {
             let config = sampler.as_counter().config().clone();
+            let (mut taken, mut latest) = (0, Timestamp::ZERO);
             while let Some(record) = sampler.next_record() {
                 bytes.clear();
+                taken += record.len() + 8;
                 // The library hands out header and body apart and parses them together.
                 bytes.extend_from_slice(&record.ty().to_ne_bytes());
                 bytes.extend_from_slice(&record.misc().to_ne_bytes());
@@ -140,13 +189,28 @@ impl SideBand {
                     .for_each(|part| bytes.extend_from_slice(part));
                 let mut parser = Parser::new(bytes.as_slice(), config.clone());
                 match parser.parse_record(Decode) {
-                    Ok(event) => new.extend(event),
+                    Ok(event) => new.extend(event.map(|mut event| {
+                        latest = latest.max(event.time);
+                        if let SideKind::Lost(count) = event.what {
+                            event.what = assumed.told(count);
+                        }
+                        event
+                    })),
                     // What it said is as unknown as that of a lost one.
                     Err(_) => new.push(SideEvent {
                         time: super::host::now(),
                         what: SideKind::Lost(1),
                     }),
                 }
+            }
+            if taken >= RING_BYTES - LONGEST_RECORD {
+                // From the last record that had room until now.
+                let lost = |time, count| SideEvent {
+                    time,
+                    what: SideKind::Lost(count),
+                };
+                new.push(lost(latest, assumed.full()));
+                new.push(lost(super::host::now(), 0));
             }
         }
         // Rings are read one after the other, so one can tell of what was earlier than what another told before.
@@ -161,7 +225,7 @@ impl SideBand {
         // SAFETY: the descriptor is open as long as the sampler, which `self` owns.
         self.samplers
             .iter()
-            .map(|s| unsafe { BorrowedFd::borrow_raw(s.as_raw_fd()) })
+            .map(|on| unsafe { BorrowedFd::borrow_raw(on.sampler.as_raw_fd()) })
     }
 }
 
@@ -292,3 +356,19 @@ impl<'a> Visitor<'a> for Decode {
 }
 
 const PERF_RECORD_MISC_COMM_EXEC: u16 = 1 << 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_assumed_to_be_lost_is_counted_once() {
+        let mut assumed = Assumed::default();
+        assert_eq!(assumed.told(5), SideKind::Lost(5));
+        assert_eq!((assumed.full(), assumed.full()), (1, 1));
+        assert_eq!(assumed.told(7), SideKind::MoreLost(5));
+        assert_eq!(assumed.told(3), SideKind::Lost(3));
+        assumed.full();
+        assert_eq!(assumed.told(1), SideKind::MoreLost(0));
+    }
+}

@@ -51,8 +51,8 @@ impl Kept {
     }
 }
 
-/// Looks for what `target` names; an error names what is not there.
-pub fn find(target: &Target) -> Result<Found> {
+/// Looks for what `target` names. An error names what is not there; where others of a list are there, `warn` is told.
+pub fn find(target: &Target, warn: &mut dyn FnMut(String)) -> Result<Found> {
     Ok(match target {
         Target::System => Found::Filtered(Kept::All),
         Target::ProcessGroup(id) => {
@@ -69,39 +69,65 @@ pub fn find(target: &Target) -> Result<Found> {
         }
         Target::Cgroup(path) => Found::Filtered(Kept::Cgroup(open_cgroup(path)?)),
         Target::Processes(pids) => {
+            let mut there = Vec::new();
             for &pid in pids {
                 match procfs::process_of_thread(pid) {
-                    Ok(process) if process == pid => {}
+                    Ok(process) if process == pid => there.push(pid),
                     Ok(process) => bail!(
                         "{pid} is a thread of process {process}: use -t {pid} or -p {process}"
                     ),
-                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                        bail!("there is no process {pid}")
-                    }
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {}
                     Err(err) => {
                         return Err(err).with_context(|| format!("cannot look at process {pid}"));
                     }
                 }
             }
-            Found::Processes(pids.clone())
+            tell_missing("process", pids, &there, warn)?;
+            Found::Processes(there)
         }
         Target::Threads(tids) => {
-            let mut processes = BTreeSet::new();
+            let (mut there, mut processes) = (Vec::new(), BTreeSet::new());
             for &tid in tids {
                 match procfs::process_of_thread(tid) {
-                    Ok(process) => processes.insert(process),
-                    Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                        bail!("there is no thread {tid}")
+                    Ok(process) => {
+                        there.push(tid);
+                        processes.insert(process);
                     }
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {}
                     Err(err) => {
                         return Err(err).with_context(|| format!("cannot look at thread {tid}"));
                     }
-                };
+                }
             }
-            Found::Threads(tids.clone(), processes.into_iter().collect())
+            tell_missing("thread", tids, &there, warn)?;
+            Found::Threads(there, processes.into_iter().collect())
         }
         Target::Command(_) => Found::Command,
     })
+}
+
+/// What of a list is not there: to be told when some of it is, an error when nothing is.
+fn tell_missing(
+    what: &str,
+    asked: &[Pid],
+    there: &[Pid],
+    warn: &mut dyn FnMut(String),
+) -> Result<()> {
+    let missing: Vec<String> = asked
+        .iter()
+        .filter(|pid| !there.contains(pid))
+        .map(Pid::to_string)
+        .collect();
+    let missing = missing.join(", ");
+    if there.is_empty() {
+        bail!("there is no {what} {missing}");
+    }
+    if !missing.is_empty() {
+        warn(format!(
+            "there is no {what} {missing}: the others are sampled"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a process has `id` as that word of its stat (counted after the name).

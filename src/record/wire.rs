@@ -78,7 +78,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const DEPTHS: Depths = Depths {
@@ -87,7 +87,7 @@ mod tests {
     };
 
     /// A record in memory aligned as a ring aligns it.
-    fn record(head: &sample_head, stacks: &[u64]) -> Vec<u64> {
+    pub fn record(head: &sample_head, stacks: &[u64]) -> Vec<u64> {
         let mut words = vec![0u64; size_of::<sample_head>() / 8];
         // SAFETY: the words are exactly as long as the head and more strictly aligned.
         unsafe { words.as_mut_ptr().cast::<sample_head>().write(*head) };
@@ -95,7 +95,7 @@ mod tests {
         words
     }
 
-    fn bytes(words: &[u64]) -> &[u8] {
+    pub fn bytes(words: &[u64]) -> &[u8] {
         // SAFETY: a u64 is eight bytes.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) }
     }

@@ -2,12 +2,15 @@
 //! worst a profiler can do.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use crate::common::truth::check_count;
 use crate::common::workload::{
-    BLUE, HOST, NO_BUILD_ID, NO_BUILD_ID_EITHER, ONE, ONE_PIE, QUICK, RED, REUSE, TWO, TWO_PIE,
+    BLUE, CHURN, HOST, NO_BUILD_ID, NO_BUILD_ID_EITHER, ONE, ONE_PIE, QUICK, RED, REUSE, TWO,
+    TWO_PIE,
 };
-use crate::common::{Attached, Bench, Folded, HZ, Program, Recorded, Truth};
+use crate::common::{Attached, Bench, Folded, HZ, Program, Recorded, Running, Truth};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
@@ -318,4 +321,49 @@ fn a_pid_reused_at_once_is_still_followed() {
     truth.check_shares(&folded);
     let spun = folded.only(|s| s.has("first_child") || s.has("second_child"));
     check_count(&spun, f64::from(HZ), truth.sum());
+}
+
+/// The recorder sleeps while the kernel tells of more mappings than there is room for, and in that time another library
+/// comes to where one was. What was lost is told, names nothing wrong, and is known again as soon as the recorder looks.
+#[test]
+fn a03_a_library_replaced_while_records_are_lost() {
+    let bench = Bench::new();
+    let mut command = CHURN.command();
+    command.arg(RED.build()).arg(BLUE.build());
+    let mut workload = Attached::start(command);
+    let pid = workload.pid_arg();
+    let mut running = Running::start_sampling(&bench, &["-F", "997", "-p", &pid]);
+    workload.release();
+    workload.expect("step");
+    // What was told is taken by then.
+    thread::sleep(Duration::from_millis(400));
+    running.signal(libc::SIGSTOP);
+    workload.release();
+    workload.expect("step");
+    running.signal(libc::SIGCONT);
+    thread::sleep(Duration::from_millis(400));
+    let truth = workload.go();
+    let recorded = running.interrupt().ok();
+    let folded = recorded.folded();
+
+    let place = |name: &str| truth.words(&format!("address {name}"))[0].to_owned();
+    assert_eq!(place("red_spin"), place("blue_spin"), "not the same place");
+    for said in [&recorded.stderr, &folded.verdict] {
+        assert!(said.contains("process events lost"), "{said}");
+    }
+    let seen = |name: &str| folded.count(|s| s.has(name)) as f64 / f64::from(HZ);
+    let (red, blue) = (seen("red_spin"), seen("blue_spin"));
+    assert!(
+        (0.9..=1.1).contains(&(red / truth.of("red_spin"))),
+        "red_spin {red:.3} s, {:.3} true\n{folded}",
+        truth.of("red_spin")
+    );
+    // 0.3 s of it were burnt while nobody looked.
+    assert!(
+        (0.65..=1.2).contains(&blue),
+        "blue_spin {blue:.3} s, {:.3} true\n{folded}",
+        truth.of("blue_spin")
+    );
+    folded.check_none("both", |s| s.has("red_spin") && s.has("blue_spin"));
+    truth.check_count(&folded);
 }

@@ -7,12 +7,15 @@
 //! System-wide recordings would disturb each other, so the tests take turns (see
 //! [`common::Bench`]).
 
+mod anonymous;
 mod common;
+mod cpus;
 mod events;
 mod identity;
 mod output;
 mod pack;
 mod privileges;
 mod processes;
+mod roundtrip;
 mod stacks;
 mod targets;

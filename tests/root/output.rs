@@ -469,3 +469,50 @@ fn an_empty_command_is_not_the_whole_machine() {
     assert!(stderr.contains("no command after --"), "{stderr}");
     assert!(!bench.capture().exists());
 }
+
+/// On a terminal the state of the recording is a line on stderr, or the title when the command writes there too.
+#[test]
+fn the_live_line_leaves_a_commands_output_alone() {
+    let bench = Bench::new();
+    let burn = BURN_C.build();
+    let on_terminal = |redirect: &str| {
+        let line = format!(
+            "{PROFILER} record -o {} -- {} 1 1.3{redirect}",
+            bench.capture().display(),
+            burn.display()
+        );
+        // A terminal of its own, of which it passes everything on.
+        let mut script = Command::new("script");
+        script
+            .args(["-qec", &line, "/dev/null"])
+            .env("TERM", "xterm");
+        let output = script.stdin(Stdio::null()).output().expect("script runs");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{shown:?}");
+        shown
+    };
+    let (kept, title, back) = ("\x1b[22;2t", "\x1b]2;recording 1 s: ", "\x1b[23;2t");
+
+    let shown = on_terminal("");
+    let places = [kept, title, back].map(|sequence| shown.find(sequence));
+    assert!(
+        places.is_sorted() && places[0].is_some(),
+        "{places:?} in {shown:?}"
+    );
+    // All that came beside it: whole lines.
+    let mut rest = shown.replace(kept, "").replace(back, "");
+    while let Some(at) = rest.find("\x1b]2;") {
+        let end = rest[at..].find('\x07').map(|end| at + end + 1);
+        rest.replace_range(at..end.expect("the end of a title"), "");
+    }
+    assert!(!rest.contains(['\x1b', '\x07']), "{rest:?}");
+    let truths = rest.lines().filter(|line| line.starts_with("truth hot_"));
+    assert_eq!(truths.count(), 3, "{rest:?}");
+
+    let shown = on_terminal(" >/dev/null");
+    assert!(!shown.contains("\x1b]2;"), "{shown:?}");
+    assert!(
+        shown.contains("recording 1 s: ") && shown.contains("Ctrl-C"),
+        "{shown:?}"
+    );
+}

@@ -1,12 +1,16 @@
 //! Every kind of target, against workloads in C, C++ and Rust with 1 and 4 threads that know their
 //! own shares.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::common::restore::Cgroup;
 use crate::common::truth::check_count;
-use crate::common::workload::{BURN_C, BURN_CPP, BURN_RUST, CREW, Outsider, QUICK, STORM};
+use crate::common::workload::{
+    BURN_C, BURN_CPP, BURN_RUST, CREW, ONE_PIE, Outsider, QUICK, STORM, TWO_PIE,
+};
 use crate::common::{Attached, Bench, Folded, HZ, Program, Recorded, Running, Truth};
 
 /// CPU seconds of one thread, so that 1 and 4 threads both give some thousand samples at most.
@@ -374,4 +378,61 @@ fn targets_that_are_none() {
         );
         assert!(!recorded.capture.exists(), "{args:?} left a file");
     }
+}
+
+/// Of a list of processes or threads some may have ended: they are named, and the others are sampled.
+#[test]
+fn some_of_a_list_have_ended() {
+    let dead = {
+        let mut child = Command::new("true").spawn().expect("a process");
+        child.wait().expect("its end");
+        child.id()
+    };
+    for (option, what) in [("-p", "process"), ("-t", "thread")] {
+        let bench = Bench::new();
+        let workload = waiting(BURN_C, 1);
+        let list = format!("{dead},{}", workload.pid());
+        let (recorded, truth) = bench.record_attached(workload, &[option, &list]);
+        let recorded = recorded.ok();
+        let folded = recorded.folded();
+        truth.check_count(&folded);
+        let told = format!("there is no {what} {dead}");
+        for said in [&recorded.stderr, &folded.verdict] {
+            assert!(said.contains(&told), "{said}");
+        }
+
+        let recorded = bench.record(&[option, &dead.to_string()]);
+        assert_eq!(recorded.code(), 1, "{recorded:#?}");
+        assert!(recorded.stderr.contains(&told), "{recorded:#?}");
+    }
+}
+
+/// The kernel takes the event from a thread that starts a set-uid program; it gets another, and what lies between is told.
+#[test]
+fn a_thread_that_starts_a_set_uid_program() {
+    let bench = Bench::new();
+    let path = bench.path(TWO_PIE.name);
+    fs::copy(TWO_PIE.build(), &path).expect("a copy of the program");
+    chown(&path, Some(65534), None).expect("another owner");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("set-uid");
+    let mut command = ONE_PIE.command();
+    command.arg("0.4").arg(&path).arg("0.8");
+    let workload = Attached::start(command);
+    let tid = workload.pid_arg();
+    let (recorded, truth) = bench.record_attached(workload, &["-t", &tid]);
+    let recorded = recorded.ok();
+    let folded = recorded.folded();
+    let seen = |name: &str| folded.count(|s| s.has(name)) as f64 / f64::from(HZ);
+    let (one, two) = (seen("one_spin"), seen("two_spin"));
+    let (one_true, two_true) = (truth.of("one_spin"), truth.of("two_spin"));
+    assert!(
+        (0.9..=1.1).contains(&(one / one_true)),
+        "{one} of {one_true}\n{folded}"
+    );
+    assert!(
+        (two_true - 0.35..=1.1 * two_true).contains(&two),
+        "{two} of {two_true}\n{folded}"
+    );
+    let told = "threads not sampled at once when they started a set-uid program 1";
+    assert!(folded.verdict.contains(told), "{folded}");
 }

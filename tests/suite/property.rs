@@ -6,11 +6,12 @@ use bprof::event::{
     Timestamp,
 };
 use bprof::format::end::{End, EndReason};
+use bprof::format::error::FormatError;
 use bprof::format::header::{EventInfo, Header, Sampling};
 use bprof::format::limits;
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessRecord, Space, Task};
 use bprof::format::samples::Sample;
-use bprof::format::segment::{Loss, SegmentFrame, StackNode, TableSizes};
+use bprof::format::segment::{KnownNodes, Loss, Matchers, SegmentFrame, StackNode, TableSizes};
 use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -124,11 +125,14 @@ fn record() -> impl Strategy<Value = ProcessRecord> {
 }
 
 prop_compose! {
-    fn raw_nodes()(nodes in vec((any::<Index>(), any::<Index>(), any::<bool>()), 0..40))
+    fn raw_nodes()(nodes in prop_oneof![
+        vec((any::<Index>(), any::<Index>(), any::<bool>()), 0..40),
+        vec((any::<Index>(), any::<Index>(), any::<bool>()), 240..400),
+    ])
         -> Vec<(Index, Index, bool)> { nodes }
 }
 
-fn nodes(raw: &[(Index, Index, bool)], known: u32, addresses: u32) -> Vec<StackNode> {
+fn nodes(raw: &[(Index, Index, bool)], known: u32, [old, addresses]: [u32; 2]) -> Vec<StackNode> {
     if addresses == 0 {
         return Vec::new();
     }
@@ -144,7 +148,52 @@ fn nodes(raw: &[(Index, Index, bool)], known: u32, addresses: u32) -> Vec<StackN
             address: address.index(addresses as usize) as u32,
         }
     };
-    raw.iter().enumerate().map(node).collect()
+    let mut nodes: Vec<StackNode> = raw.iter().enumerate().map(node).collect();
+    // Calls that follow each other as before: those just before, and those of an earlier frame.
+    const RUN: usize = 16;
+    for i in 0..nodes.len() {
+        nodes[i].address = match i / RUN % 4 {
+            1 => nodes[i - RUN].address,
+            2 if known > 0 => known_address(i as u32 % known, old),
+            _ => nodes[i].address,
+        };
+    }
+    nodes
+}
+
+fn known_address(node: u32, addresses: u32) -> u32 {
+    node.wrapping_mul(7) % addresses
+}
+
+/// Nodes of earlier frames, as many as `before` says.
+fn known_nodes(before: &TableSizes) -> [Vec<StackNode>; 2] {
+    let nodes = |count, addresses| {
+        let node = |i| StackNode {
+            parent: i / 2,
+            address: known_address(i, addresses),
+        };
+        (0..count).map(node).collect()
+    };
+    [
+        nodes(before.user_nodes, before.user_addresses),
+        nodes(before.kernel_nodes, before.kernel_addresses),
+    ]
+}
+
+fn encode(frame: &SegmentFrame, before: &TableSizes) -> Result<(Vec<u8>, TableSizes), FormatError> {
+    let [user, kernel] = &known_nodes(before);
+    let mut bytes = Vec::new();
+    let after = frame.encode(
+        before,
+        &mut Matchers::new(KnownNodes { user, kernel }),
+        &mut bytes,
+    )?;
+    Ok((bytes, after))
+}
+
+fn decode(bytes: &[u8], before: &TableSizes) -> Result<(SegmentFrame, TableSizes), FormatError> {
+    let [user, kernel] = &known_nodes(before);
+    SegmentFrame::decode(bytes, before, KnownNodes { user, kernel })
 }
 
 prop_compose! {
@@ -297,9 +346,10 @@ fn frame() -> impl Strategy<Value = (TableSizes, SegmentFrame)> {
         let tasks_len = before.tasks as usize + frame.tasks.len();
         frame.user_addresses = user_addresses.into_iter().collect();
         frame.kernel_addresses = kernel_addresses.into_iter().collect();
-        let known = before.user_addresses + frame.user_addresses.len() as u32;
+        let addresses = |old, new: &[u64]| [old, old + new.len() as u32];
+        let known = addresses(before.user_addresses, &frame.user_addresses);
         frame.user_nodes = nodes(&user_raw, before.user_nodes, known);
-        let known = before.kernel_addresses + frame.kernel_addresses.len() as u32;
+        let known = addresses(before.kernel_addresses, &frame.kernel_addresses);
         frame.kernel_nodes = nodes(&kernel_raw, before.kernel_nodes, known);
         let users = before.user_nodes as usize + frame.user_nodes.len() + 1;
         let kernels = before.kernel_nodes as usize + frame.kernel_nodes.len() + 1;
@@ -363,24 +413,20 @@ proptest! {
 
     #[test]
     fn segment_frames_survive_exactly((before, frame) in frame()) {
-        let mut bytes = Vec::new();
-        let after = frame.encode(&before, &mut bytes).unwrap();
-        let (back, sizes) = SegmentFrame::decode(&bytes, &before).unwrap();
+        let (bytes, after) = encode(&frame, &before).unwrap();
+        let (back, sizes) = decode(&bytes, &before).unwrap();
         prop_assert_eq!(&back, &frame);
         prop_assert_eq!(sizes, after);
-        let mut again = Vec::new();
-        back.encode(&before, &mut again).unwrap();
-        prop_assert_eq!(again, bytes);
+        prop_assert_eq!(encode(&back, &before).unwrap().0, bytes);
     }
 
     /// Every prefix is an error, or a frame with fewer sections whose samples are none or all.
     #[test]
     fn cut_segment_frames_are_refused((before, frame) in frame(), cut in any::<Index>()) {
-        let mut bytes = Vec::new();
-        frame.encode(&before, &mut bytes).unwrap();
+        let (bytes, _) = encode(&frame, &before).unwrap();
         prop_assume!(!bytes.is_empty());
         let cut = &bytes[..cut.index(bytes.len())];
-        if let Ok((back, _)) = SegmentFrame::decode(cut, &before) {
+        if let Ok((back, _)) = decode(cut, &before) {
             prop_assert!(back.samples.is_empty() || back.samples == frame.samples);
         }
     }
@@ -390,16 +436,15 @@ proptest! {
         (before, frame) in frame(),
         changes in vec((any::<Index>(), any::<u8>()), 1..4),
     ) {
-        let mut bytes = Vec::new();
-        frame.encode(&before, &mut bytes).unwrap();
+        let (mut bytes, _) = encode(&frame, &before).unwrap();
         prop_assume!(!bytes.is_empty());
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
-        if let Ok((back, sizes)) = SegmentFrame::decode(&bytes, &before) {
+        if let Ok((back, sizes)) = decode(&bytes, &before) {
             // What was accepted is consistent: it can be written.
-            prop_assert_eq!(back.encode(&before, &mut Vec::new()), Ok(sizes));
+            prop_assert_eq!(encode(&back, &before).map(|(_, sizes)| sizes), Ok(sizes));
         }
     }
 
@@ -442,7 +487,7 @@ proptest! {
         let told = reader.cut_bytes() > 0 || !reader.damage().is_empty();
         prop_assert_eq!(told, !noise.is_empty());
         prop_assert!(Reader::from_bytes(noise.clone()).is_err());
-        let _ = SegmentFrame::decode(&noise, &before);
+        let _ = decode(&noise, &before);
     }
 }
 
@@ -455,12 +500,12 @@ fn absurd_counts_are_refused_before_they_allocate() {
             let mut payload = vec![kind];
             payload.extend((fill.len() as u32).to_le_bytes());
             payload.extend(fill);
-            let decoded = SegmentFrame::decode(&payload, &TableSizes::new(1));
+            let decoded = decode(&payload, &TableSizes::new(1));
             assert!(decoded.is_err(), "section {kind}: {decoded:?}");
         }
     }
     let long = [11, 0xff, 0xff, 0xff, 0xff, 1];
-    let err = SegmentFrame::decode(&long, &TableSizes::new(1)).unwrap_err();
+    let err = decode(&long, &TableSizes::new(1)).unwrap_err();
     assert_eq!(
         err.to_string(),
         "segment frame, byte 5: section is cut short"
@@ -474,13 +519,12 @@ fn unknown_sections_are_skipped_and_known_ones_keep_their_order() {
         ..SegmentFrame::default()
     };
     let before = TableSizes::new(1);
-    let mut bytes = Vec::new();
-    frame.encode(&before, &mut bytes).unwrap();
+    let (bytes, _) = encode(&frame, &before).unwrap();
     let mut later = bytes.clone();
     later.extend([200, 3, 0, 0, 0, 1, 2, 3]);
-    assert_eq!(SegmentFrame::decode(&later, &before).unwrap().0, frame);
+    assert_eq!(decode(&later, &before).unwrap().0, frame);
     let twice = [&bytes[..], &bytes[..]].concat();
-    assert!(SegmentFrame::decode(&twice, &before).is_err());
+    assert!(decode(&twice, &before).is_err());
 }
 
 #[test]
@@ -500,8 +544,7 @@ fn references_to_nothing_are_refused_when_written_and_when_read() {
         tasks: vec![task],
         ..SegmentFrame::default()
     };
-    let mut bytes = Vec::new();
-    good.encode(&before, &mut bytes).unwrap();
+    let (bytes, _) = encode(&good, &before).unwrap();
     for sizes in [
         TableSizes {
             strings: 0,
@@ -512,8 +555,8 @@ fn references_to_nothing_are_refused_when_written_and_when_read() {
             ..before
         },
     ] {
-        assert!(good.encode(&sizes, &mut Vec::new()).is_err());
-        assert!(SegmentFrame::decode(&bytes, &sizes).is_err());
+        assert!(encode(&good, &sizes).is_err());
+        assert!(decode(&bytes, &sizes).is_err());
     }
     // A record may not speak of a process that comes after it.
     let exit = ProcessRecord::Exit {
@@ -535,10 +578,6 @@ fn references_to_nothing_are_refused_when_written_and_when_read() {
         ..SegmentFrame::default()
     };
     let right = records(vec![process.clone(), exit.clone()]);
-    assert!(right.encode(&before, &mut Vec::new()).is_ok());
-    assert!(
-        records(vec![exit, process])
-            .encode(&before, &mut Vec::new())
-            .is_err()
-    );
+    assert!(encode(&right, &before).is_ok());
+    assert!(encode(&records(vec![exit, process]), &before).is_err());
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub use self::model::{FirstSample, Sampled};
-use self::model::{Image, Process, Start};
+use self::model::{Image, MANY, Process, Start};
 use self::write::{place_in, write};
 use super::address_space::Mapping;
 use super::cgroups::Cgroups;
@@ -59,6 +59,10 @@ pub struct Processes {
     next_sweep: Instant,
     /// Distinct processes with samples so far.
     pub sampled: u64,
+    /// Of these, with mappings that could not be read.
+    pub maps_missed: u64,
+    /// Processes of which the kernel has taken perf events away; see [`Process::is_in_exec`].
+    pub without_events: Vec<Pid>,
     /// Where processes of the capture have the vdso: start and end.
     vdso: BTreeMap<u64, u64>,
 }
@@ -85,6 +89,8 @@ impl Processes {
             lost: false,
             next_sweep: Instant::now() + SWEEP,
             sampled: 0,
+            maps_missed: 0,
+            without_events: Vec::new(),
             vdso: BTreeMap::new(),
         }
     }
@@ -113,6 +119,8 @@ impl Processes {
             images: vec![image],
             stale: false,
             sampled: false,
+            missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -124,6 +132,13 @@ impl Processes {
     /// Whether `process` is known.
     pub fn knows(&self, process: Pid) -> bool {
         self.by_pid.contains_key(&process)
+    }
+
+    /// How many mappings of `process` are remembered.
+    #[cfg(test)]
+    pub fn mappings_kept(&self, process: Pid) -> usize {
+        let list = self.by_pid.get(&process).into_iter().flatten();
+        list.map(Process::mappings).sum()
     }
 
     /// The snapshot is over: from now on every event counts.
@@ -141,7 +156,13 @@ impl Processes {
 
     /// Whether a followed process still runs.
     pub fn any_alive(&self) -> bool {
-        self.by_pid.values().flatten().any(|p| p.ended.is_none())
+        // The end of one whose threads are not counted any more may not be told.
+        let alive = |pid: Pid, p: &Process| {
+            p.ended.is_none() && (p.threads != u32::MAX || procfs::is_alive(pid))
+        };
+        self.by_pid
+            .iter()
+            .any(|(pid, list)| list.iter().any(|p| alive(*pid, p)))
     }
 
     /// When `process` began to run the program it was launched for, if it has.
@@ -181,12 +202,11 @@ impl Processes {
             }
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
-                self.lost = true;
-                for process in self.by_pid.values_mut().flatten() {
-                    process.stale = true;
-                    // Threads may have come and gone unseen: the sweep finds its end.
-                    process.threads = u32::MAX;
-                }
+                self.doubt_all();
+                return Ok(());
+            }
+            SideKind::MoreLost(count) => {
+                writer.loss(LossClass::SideBand, None, *count);
                 return Ok(());
             }
         };
@@ -226,6 +246,7 @@ impl Processes {
             SideKind::Exit { .. } => {
                 if let Some(process) = self.alive(pid) {
                     if process.is_in_exec() {
+                        self.without_events.push(pid);
                         return Ok(());
                     }
                     if process.threads != u32::MAX {
@@ -240,9 +261,43 @@ impl Processes {
                     }
                 }
             }
-            SideKind::Cgroup { .. } | SideKind::Lost(_) => {}
+            SideKind::Cgroup { .. } | SideKind::Lost(_) | SideKind::MoreLost(_) => {}
         }
         self.touch(pid);
+        Ok(())
+    }
+
+    fn doubt_all(&mut self) {
+        self.lost = true;
+        for process in self.by_pid.values_mut().flatten() {
+            process.stale = true;
+            // Threads may have come and gone unseen: the sweep finds its end.
+            process.threads = u32::MAX;
+        }
+    }
+
+    /// Events from `since` to `now` may not have been told: batches without a loss have been placed meanwhile. Processes
+    /// of the open segment are looked at again at once, because their samples since then must not be believed.
+    pub fn doubt(
+        &mut self,
+        since: Timestamp,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        self.doubt_all();
+        self.good_until = self.good_until.min(since);
+        self.settled = self.settled.min(since);
+        let mut written: Vec<(ProcessId, Pid, usize)> = Vec::new();
+        for (pid, list) in &self.by_pid {
+            let ids = list.iter().enumerate();
+            written.extend(ids.filter_map(|(at, p)| Some((p.written?.0, *pid, at))));
+        }
+        // In the order of the segment, so that a recording does not depend on that of a hash table.
+        written.sort_unstable();
+        for (_, pid, at) in written {
+            self.reread(pid, at, None, now, writer)?;
+            self.count_missed(pid, at, since, writer);
+        }
         Ok(())
     }
 
@@ -286,6 +341,8 @@ impl Processes {
             images: vec![first],
             stale,
             sampled: false,
+            missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -388,7 +445,24 @@ impl Processes {
         process.written = Some((id, sampled.cgroup_id));
         let new = !std::mem::replace(&mut process.sampled, true);
         self.sampled += u64::from(new);
+        self.count_missed(pid, at, sample.first, writer);
         Ok(id)
+    }
+
+    /// Counts a process once when samples of it, from `first` on, lack mappings.
+    fn count_missed(&mut self, pid: Pid, at: usize, first: Timestamp, writer: &mut Writer) {
+        let Some(process) = self.get(pid, at) else {
+            return;
+        };
+        let missing = |process: &Process| {
+            let mut images = process.needed_from(first);
+            images.any(|image| image.unreadable.is_some())
+        };
+        if !process.missed && missing(process) {
+            process.missed = true;
+            self.maps_missed += 1;
+            writer.loss(LossClass::MapsUnreadable, None, 1);
+        }
     }
 
     fn touch(&mut self, pid: Pid) {
@@ -433,6 +507,8 @@ impl Processes {
             images: vec![image],
             stale: !sampled.kernel,
             sampled: false,
+            missed: false,
+            many: MANY,
             written: None,
             looked_again: None,
         };
@@ -473,6 +549,10 @@ impl Processes {
             let settled = self.settled;
             list.retain(|p| p.ended.is_none_or(|t| t > settled && t != Timestamp::MAX));
             list.iter_mut().for_each(|p| p.settle(settled));
+            let latest = list.last_mut().filter(|p| p.ended.is_none());
+            if let Some(process) = latest.filter(|p| p.mappings() > p.many) {
+                process.forget_unmapped(pid);
+            }
             if list.is_empty() {
                 self.by_pid.remove(&pid);
             } else if list.iter().any(|p| p.ended.is_some()) {

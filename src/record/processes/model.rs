@@ -3,6 +3,7 @@
 use crate::event::{Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::ProcessId;
 use crate::record::address_space::AddressSpace;
+use crate::record::maps::read_executable;
 
 /// What a sample says of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +91,9 @@ impl Image {
     }
 }
 
+/// [`Process::many`] at first.
+pub(super) const MANY: usize = 4096;
+
 #[derive(Debug)]
 pub(super) struct Process {
     pub start: Start,
@@ -104,8 +108,13 @@ pub(super) struct Process {
     pub stale: bool,
     /// Has had samples.
     pub sampled: bool,
+    /// Mappings of it are missing, which has been counted.
+    pub missed: bool,
     /// Where the open segment has it, and the cgroup it has it in.
     pub written: Option<(ProcessId, u64)>,
+    /// With more mappings than this it is read again for which of them are still there: the kernel does not tell of their
+    /// end, and some programs make new ones for ever.
+    pub many: usize,
     /// When `/proc` was last read because of an address nothing covers.
     pub looked_again: Option<Timestamp>,
 }
@@ -113,6 +122,12 @@ pub(super) struct Process {
 impl Process {
     pub fn current(&mut self) -> Option<&mut Image> {
         self.images.last_mut()
+    }
+
+    /// The images that samples from `first` on can need. One that ended before names nothing.
+    pub fn needed_from(&self, first: Timestamp) -> impl Iterator<Item = &Image> {
+        let from = self.images.iter().rposition(|i| i.since <= first);
+        self.images.iter().skip(from.unwrap_or(0))
     }
 
     /// Forgets what was before `time`, of which no sample can come any more.
@@ -126,6 +141,24 @@ impl Process {
                 image.comm = comm;
             }
         }
+    }
+
+    /// How many mappings are kept of its current image.
+    pub fn mappings(&self) -> usize {
+        self.images.last().map_or(0, |image| image.space.len())
+    }
+
+    /// Forgets mappings that are not there any more: no sample from now on can need them. The open segment has those it
+    /// needs.
+    pub fn forget_unmapped(&mut self, pid: Pid) {
+        // Should the number be another process's by now, names are lost and none is wrong.
+        if let Ok(there) = read_executable(pid)
+            && let Some(image) = self.images.last_mut()
+        {
+            let there: Vec<_> = there.into_iter().map(|m| m.start..m.end).collect();
+            image.space.keep_only(&there);
+        }
+        self.many = MANY.max(2 * self.mappings());
     }
 
     /// Told of an exec and of nothing it has mapped yet. The kernel takes perf events from a task that starts a set-uid

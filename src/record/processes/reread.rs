@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::model::{FirstSample, Image, Sampled, image_at};
+use super::model::{FirstSample, Image, Sampled, Start, image_at};
 use super::write::{place_in, write_image};
 use super::{Processes, Writer};
 use crate::capture::writer::TablesFull;
@@ -49,7 +49,6 @@ impl Processes {
             now,
         } = sample;
         let pid = sampled.key.tgid;
-        let doubtful_since = self.good_until;
         let Some(process) = self.get(pid, at) else {
             return Ok(());
         };
@@ -63,11 +62,41 @@ impl Processes {
         if !process.stale && !missed_exec {
             return Ok(());
         }
+        process.start = Start::At(sampled.key.start_time);
+        self.reread(pid, at, missed_exec.then_some(sample), *now, writer)
+    }
+
+    /// Reads the mappings of a process whose start is known; `missed` is the first sample after an exec nothing told of.
+    pub(super) fn reread(
+        &mut self,
+        pid: Pid,
+        at: usize,
+        missed: Option<&FirstSample>,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let doubtful_since = self.good_until;
+        let missed_exec = missed.is_some();
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
+        let Start::At(start_time) = process.start else {
+            return Ok(());
+        };
+        if process.kernel {
+            return Ok(());
+        }
         process.stale = false;
+        if !missed_exec && process.ended.is_some_and(|end| end <= doubtful_since) {
+            return Ok(());
+        }
         let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
-            self.read_if_same(sampled.key)
+            self.read_if_same(ProcessKey {
+                tgid: pid,
+                start_time,
+            })
         };
         let Some(process) = self.get(pid, at) else {
             return Ok(());
@@ -90,21 +119,20 @@ impl Processes {
         {
             return Ok(());
         }
-        let comm = if missed_exec {
-            sampled.comm().to_vec()
-        } else {
-            image.current_comm().to_vec()
+        let comm = match missed {
+            Some(sample) => sample.sampled.comm().to_vec(),
+            None => image.current_comm().to_vec(),
         };
-        let since = if missed_exec { *first } else { doubtful_since };
+        let since = missed.map_or(doubtful_since, |sample| sample.first);
         let since = since.max(image.since);
         let mut next = Image::new(since, image.number + 1, Origin::Sample, comm);
-        next.exec_id = missed_exec.then_some(sampled.exec_id);
+        next.exec_id = missed.map(|sample| sample.sampled.exec_id);
         next.unreadable = Some(match &read {
             Ok(_) => "process events were lost".into(),
             Err(reason) => reason.clone(),
         });
         if let Ok((mappings, main)) = read {
-            next.space = AddressSpace::read_late(*now, mappings, main);
+            next.space = AddressSpace::read_late(now, mappings, main);
         }
         if let Some((id, _)) = written {
             write_image(id, &next, since, writer)?;
@@ -153,12 +181,13 @@ impl Processes {
         let recently = process
             .looked_again
             .is_some_and(|then| now.since(then) < LOOK_AGAIN);
-        let ended = process.ended.is_some();
+        // One that is stale is read again as a whole.
+        let skipped = process.stale || process.ended.is_some();
         let covering = process
             .images
             .last()
             .map(|image| image.space.covering(address));
-        if covering != Some(None) || recently || ended || sampled.in_exec {
+        if covering != Some(None) || recently || skipped || sampled.in_exec {
             return Ok(());
         }
         let Some(process) = self.get(pid, at) else {

@@ -3,7 +3,7 @@
 use super::Writer;
 use super::model::{FirstSample, Image, Process};
 use crate::capture::writer::TablesFull;
-use crate::event::{LossClass, Timestamp};
+use crate::event::Timestamp;
 use crate::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, StringId};
 use crate::record::address_space::Mapping;
 
@@ -33,13 +33,7 @@ pub(super) fn write(
 ) -> Result<ProcessId, TablesFull> {
     let key = sample.sampled.key;
     let id = writer.add_process(key, process.parent, process.kernel, process.origin, cgroup)?;
-    // An image that ended before the first sample names nothing.
-    let from = process
-        .images
-        .iter()
-        .rposition(|i| i.since <= sample.first)
-        .unwrap_or(0);
-    for image in process.images.iter().skip(from) {
+    for image in process.needed_from(sample.first) {
         write_image(id, image, sample.first, writer)?;
     }
     if let Some(time) = process.ended.filter(|t| *t != Timestamp::MAX) {
@@ -64,7 +58,6 @@ pub(super) fn write_image(
         origin: image.origin,
     })?;
     if let Some(reason) = &image.unreadable {
-        writer.loss(LossClass::MapsUnreadable, None, 1);
         let reason = writer.string(reason.as_bytes())?;
         writer.process(ProcessRecord::Unreadable {
             process: id,

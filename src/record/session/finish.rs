@@ -53,6 +53,7 @@ pub(super) fn close(
         let summary = Summary {
             totals,
             processes,
+            maps_missed: setup.processes.maps_missed,
             time,
             event: &event,
             path: &path,
@@ -73,8 +74,10 @@ pub(super) fn close(
 fn why_nothing(options: &Options, ended: &Ended) -> &'static str {
     match (&options.target, ended) {
         (Target::Command(_), _) => "the command used less CPU time than lies between two samples",
-        (_, Ended::TargetsGone) => "what was to be sampled ended before it used CPU time",
-        _ => "what was to be sampled did not use CPU time",
+        (_, Ended::TargetsGone) => {
+            "what was to be sampled ended before it used as much CPU time as lies between two samples"
+        }
+        _ => "what was to be sampled did not use as much CPU time as lies between two samples",
     }
 }
 

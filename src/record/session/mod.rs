@@ -1,5 +1,6 @@
 //! One recording: set up, sample until something ends it, close the capture in order.
 
+mod cpus;
 mod finish;
 mod setup;
 
@@ -10,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::finish::{close, outlive};
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
-use super::bpf::{Counters, Program};
+use super::bpf::Counters;
 use super::drain::Drain;
 use super::kallsyms::Kallsyms;
 use super::kernel_names::KernelNames;
@@ -27,7 +28,7 @@ use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::{host, kallsyms, preflight, procfs, sampler, target};
 use crate::capture::writer::CaptureWriter;
-use crate::event::Timestamp;
+use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
 
 /// Frames are written at least this often: what `kill -9` can cost.
@@ -45,7 +46,11 @@ pub fn run(options: &Options) -> Result<u8> {
             eprintln!("{text}");
         }
     };
-    let found = target::find(&options.target)?;
+    let mut missing = Vec::new();
+    let found = target::find(&options.target, &mut |text| missing.push(text))?;
+    for text in &missing {
+        eprintln!("warning: {text}");
+    }
     let held = match &options.target {
         Target::Command(words) => Some(Held::fork(words)?),
         _ => None,
@@ -59,6 +64,7 @@ pub fn run(options: &Options) -> Result<u8> {
     }
     let command = held.as_ref().map(|h| h.pid);
     let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
+    setup.degraded.extend(missing);
     if kallsyms::hidden() {
         let text = "kernel addresses are hidden (no CAP_SYSLOG, or kernel.kptr_restrict is 2): kernel frames will have \
                     no names, and interrupt work on idle CPUs cannot be told from idle";
@@ -149,7 +155,8 @@ struct Session<'a> {
     setup: Setup,
     signals: Signals,
     command: Option<Running>,
-    rings: RingBuffer<'a>,
+    /// Of the CPUs there were at the start, and of each that came.
+    rings: Vec<RingBuffer<'a>>,
     drain: &'a RefCell<Drain>,
     names: KernelNames,
     counters: Counters,
@@ -171,7 +178,7 @@ fn record(
     let writer = CaptureWriter::create(output, &header(options, &setup))
         .map_err(|err| Failed::AtStart(err.into()))?;
     let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
-    let rings = rings(&setup.program, &drain).map_err(Failed::AtStart)?;
+    let rings = rings(setup.program.rings(), &drain).map_err(Failed::AtStart)?;
     setup.sampling.enable().map_err(Failed::AtStart)?;
     // It execs only now; what it does before is told apart by time.
     let command = held
@@ -179,18 +186,17 @@ fn record(
         .transpose()
         .map_err(Failed::AtStart)?;
     let began = Instant::now();
-    // A command that writes to the same terminal would be written over.
-    let command_has_terminal = command.is_some() && std::io::stdout().is_terminal();
+    let shared = command.is_some() && std::io::stdout().is_terminal();
     let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
         command,
-        rings,
+        rings: vec![rings],
         drain: &drain,
         names: KernelNames::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
-        live: Live::new(options.quiet || command_has_terminal),
+        live: Live::new(options.quiet, shared),
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
@@ -257,9 +263,15 @@ fn wait_for(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<boo
     Ok(polled.iter().map(|p| !p.revents().is_empty()).collect())
 }
 
-fn rings<'a>(program: &Program, drain: &'a RefCell<Drain>) -> Result<RingBuffer<'a>> {
+fn rings<'a, 'm>(
+    maps: impl IntoIterator<Item = &'m MapHandle>,
+    drain: &'a RefCell<Drain>,
+) -> Result<RingBuffer<'a>>
+where
+    'a: 'm,
+{
     let mut builder = RingBufferBuilder::new();
-    for ring in program.rings() {
+    for ring in maps {
         builder.add(ring, move |record: &[u8]| {
             drain.borrow_mut().take(record);
             0
@@ -312,8 +324,10 @@ impl Session<'_> {
             let timeout = until.map_or(interval, |u| u.min(interval));
             let until_flush = self.next_flush.saturating_duration_since(Instant::now());
             let command_ended = self.wait(timeout.min(until_flush))?;
-            self.batch(Reach::Settled)?;
             let now = Instant::now();
+            // Before what has come is written: it may have to be doubted.
+            self.follow_cpus(now >= self.next_flush)?;
+            self.batch(Reach::Settled)?;
             if now >= self.next_flush {
                 self.flush(now)?;
             }
@@ -341,9 +355,13 @@ impl Session<'_> {
 
     /// Waits for something to do. Whether the command has ended.
     fn wait(&self, timeout: Duration) -> Result<bool> {
-        // SAFETY: the descriptor is that of the rings, which live as long as `self`.
-        let rings = unsafe { BorrowedFd::borrow_raw(self.rings.epoll_fd()) };
-        let mut fds = vec![rings, self.signals.pipe.as_fd()];
+        let mut fds = vec![self.signals.pipe.as_fd()];
+        // SAFETY: the descriptors are those of the rings, which live as long as `self`.
+        let rings = self
+            .rings
+            .iter()
+            .map(|rings| unsafe { BorrowedFd::borrow_raw(rings.epoll_fd()) });
+        fds.extend(rings);
         fds.extend(self.setup.side_band.fds());
         fds.extend(self.command.as_ref().map(|c| c.pidfd.as_fd()));
         let ready = wait_for(&fds, Some(timeout))?;
@@ -363,7 +381,9 @@ impl Session<'_> {
 
     /// Takes out what there is: samples first, then what the side-band told.
     fn batch(&mut self, reach: Reach) -> Result<()> {
-        self.rings.consume().context("cannot read the rings")?;
+        for rings in &self.rings {
+            rings.consume().context("cannot read the rings")?;
+        }
         let settled = Timestamp(host::now().0.saturating_sub(SETTLE));
         self.setup.side_band.drain(&mut self.events);
         let now = host::now();
@@ -376,6 +396,21 @@ impl Session<'_> {
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
         // All that was told before the snapshot has come.
         processes.snapshot_done();
+        let without_events = std::mem::take(&mut processes.without_events);
+        for process in without_events {
+            // Of the threads of a process that calls execve the one that does is left, under the number of the process.
+            if self.setup.threads.contains(&process) {
+                match self.setup.sampling.open_thread(process) {
+                    // It has really ended.
+                    Err(err) if err.raw_os_error() == Some(libc::ESRCH) => continue,
+                    Err(err) => self.live.say(&format!(
+                        "warning: thread {process} has started a set-uid program and cannot be sampled any more: {err}"
+                    )),
+                    Ok(()) => {}
+                }
+                drain.lose(LossClass::ThreadLate, None, 1);
+            }
+        }
         Ok(())
     }
 
@@ -397,6 +432,7 @@ impl Session<'_> {
 
     /// Ends sampling and takes out the rest.
     fn stop(&mut self, ended: Ended) -> Result<Ended> {
+        self.follow_cpus(true)?;
         self.setup.sampling.disable();
         // What was still under way on another CPU comes with the second.
         self.batch(Reach::Settled)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::cpus::CpuWatch;
 use crate::event::Pid;
 use crate::record::bpf::{Config, Filter, Program};
 use crate::record::options::{Event, Options, Rate};
@@ -29,7 +30,9 @@ pub(super) struct Setup {
     pub rate: Rate,
     pub ring_bytes: u32,
     pub depths: Depths,
+    /// CPUs at the start.
     pub online: usize,
+    pub cpus: CpuWatch,
     pub command: Option<Pid>,
     /// Recording ends with these.
     pub ends_with_targets: bool,
@@ -62,6 +65,7 @@ impl Setup {
             online: &online,
             possible: cpus::possible_count()?,
         })?;
+        let cpus = CpuWatch::new(&online, &program);
         let side_band = SideBand::open(&online)?;
         let scope = match found {
             Found::Filtered(_) => Scope::All,
@@ -107,6 +111,7 @@ impl Setup {
             ring_bytes,
             depths,
             online: online.len(),
+            cpus,
             command,
             ends_with_targets: matches!(found, Found::Processes(_)),
             threads,
@@ -125,10 +130,13 @@ fn filter<'f>(found: &'f Found, command: Option<Pid>, inherit: bool) -> Result<F
     };
     let mut started = Vec::new();
     for pid in pids {
-        let Ok(stat) = procfs::read_stat(pid) else {
-            bail!("process {pid} has ended")
-        };
-        started.push((pid, stat.start_ticks));
+        // One that has ended meanwhile is sampled as long as it lived.
+        if let Ok(stat) = procfs::read_stat(pid) {
+            started.push((pid, stat.start_ticks));
+        }
+    }
+    if started.is_empty() {
+        bail!("what was to be sampled has ended");
     }
     Ok(Filter::Processes(started, inherit))
 }

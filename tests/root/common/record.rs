@@ -58,29 +58,38 @@ impl Running {
     /// As [`Running::start`], and returns once it samples.
     pub fn start_sampling<S: AsRef<OsStr>>(bench: &Bench, args: &[S]) -> Running {
         let _ = fs::remove_file(bench.capture());
-        let mut running = Running::start(bench, args);
+        Running::start(bench, args).sampling()
+    }
+
+    /// As [`Running::start_command`], and returns once it samples.
+    pub fn start_command_sampling(bench: &Bench, command: Command) -> Running {
+        let _ = fs::remove_file(bench.capture());
+        Running::start_command(bench, command).sampling()
+    }
+
+    fn sampling(mut self) -> Running {
         let deadline = Instant::now() + PATIENCE;
         // The file has a header once all events are open; what is left is to switch them on.
-        while fs::metadata(&running.capture).map_or(0, |m| m.len()) == 0 {
-            if let Some(status) = running
+        while fs::metadata(&self.capture).map_or(0, |m| m.len()) == 0 {
+            if let Some(status) = self
                 .child
                 .try_wait()
                 .expect("the recorder can be waited for")
             {
                 panic!(
                     "record ended with {status} before it sampled\n{}",
-                    running.said()
+                    self.said()
                 );
             }
             assert!(
                 Instant::now() < deadline,
                 "record does not begin\n{}",
-                running.said()
+                self.said()
             );
             thread::sleep(Duration::from_millis(10));
         }
         thread::sleep(Duration::from_millis(200));
-        running
+        self
     }
 
     /// Sends `signal` to the recorder, if it still runs.
@@ -94,6 +103,24 @@ impl Running {
             // SAFETY: kill only takes numbers, and the PID is of a child that was not waited for.
             unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
         }
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        let dir = format!("/proc/{}/fd", self.child.id());
+        fs::read_dir(dir).expect("the recorder runs").count()
+    }
+
+    /// CPU seconds it has used, in ticks of 10 ms.
+    pub fn cpu(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = fs::read_to_string(path).expect("the recorder runs");
+        let rest = stat.rsplit(')').next().expect("a name in parentheses");
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        ticks
+            .map(|ticks| ticks.parse::<f64>().expect("clock ticks"))
+            .sum::<f64>()
+            / 100.0
     }
 
     /// Ends it as Ctrl-C does.

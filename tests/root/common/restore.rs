@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -106,6 +108,53 @@ impl Drop for Cgroup {
             if let Err(err) = fs::remove_dir(&dir) {
                 eprintln!("{} stays: {err}", dir.display());
             }
+        }
+    }
+}
+
+/// A CPU that is offline until this is dropped, or this process ends in whatever way.
+pub struct Offline {
+    /// Brings it back when its standard input closes.
+    guard: Child,
+    online: PathBuf,
+}
+
+impl Offline {
+    /// Takes `cpu` offline. `None`, and a word about it, where CPUs cannot be switched.
+    pub fn new(cpu: u32) -> Option<Offline> {
+        let online = PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        if !online.exists() {
+            eprintln!(
+                "NOT TESTED: this machine cannot switch CPU {cpu} ({})",
+                online.display()
+            );
+            return None;
+        }
+        let guard = Command::new("sh")
+            .arg("-c")
+            .arg("read forever; echo 1 >\"$0\"")
+            .arg(&online)
+            .stdin(Stdio::piped())
+            // Ctrl-C for the tests is none for it.
+            .process_group(0)
+            .spawn()
+            .expect("a shell to bring the CPU back");
+        let offline = Offline { guard, online };
+        fs::write(&offline.online, "0").expect("the CPU goes offline");
+        Some(offline)
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let status = self.guard.wait();
+        let state = fs::read_to_string(&self.online).unwrap_or_default();
+        if state.trim() != "1" {
+            eprintln!(
+                "{} is {state:?} ({status:?}): the CPU stays offline",
+                self.online.display()
+            );
         }
     }
 }

@@ -68,6 +68,7 @@ pub const BLUE: Program = program(
 );
 pub const STORM: Program = program("storm.c", "storm", &[]);
 pub const QUICK: Program = program("quick.c", "quick", &[]);
+pub const BURN_20_MS: Program = program("quick.c", "burn20ms", &["-DSPIN=burn_spin"]);
 pub const CREW: Program = program("crew.c", "crew", &[]);
 pub const THREADS: Program = program("threads.c", "threads", &[]);
 pub const DEEP: Program = program("deep.c", "deep", &[]);
@@ -84,6 +85,8 @@ pub const FRAMELESS: Program = program(
 );
 pub const ODDNAMES: Program = program("oddnames.c", "oddnames", &[]);
 pub const RENAME: Program = program("rename.c", "rename", &[]);
+pub const JIT: Program = program("jit.c", "jit", &[]);
+pub const CHURN: Program = program("churn.c", "churn", &[]);
 pub const FLOOD: Program = program("flood.c", "flood", &[]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
@@ -177,6 +180,8 @@ pub struct Attached {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    /// What it has said and was read already.
+    said: String,
     pid: u32,
 }
 
@@ -204,6 +209,7 @@ impl Attached {
             child,
             stdin,
             stdout,
+            said: String::new(),
             pid,
         }
     }
@@ -235,7 +241,7 @@ impl Attached {
     /// Lets it work, waits for its end and returns what it says about itself.
     pub fn go(mut self) -> Truth {
         self.release();
-        let mut said = String::new();
+        let mut said = std::mem::take(&mut self.said);
         self.stdout
             .read_to_string(&mut said)
             .expect("the workload's truth is text");
@@ -245,6 +251,16 @@ impl Attached {
             "the workload ended with {status}; it said:\n{said}"
         );
         Truth::parse(&said)
+    }
+
+    /// Waits until it says `line`.
+    pub fn expect(&mut self, line: &str) {
+        let mut said = String::new();
+        while said.lines().last() != Some(line) {
+            let read = self.stdout.read_line(&mut said).expect("text");
+            assert!(read > 0, "the workload ended; it said:\n{said}");
+        }
+        self.said += &said;
     }
 
     /// Lets it work and does not wait.
