@@ -36,9 +36,21 @@ pub enum Command {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Names")]
 pub struct SymbolArgs {
-    /// Look recorded paths up below DIR (a copy of the recorded machine's files)
+    /// Look recorded paths up below DIR, a copy of the recorded machine's root; may be repeated
     #[arg(long, value_name = "DIR")]
-    pub symfs: Option<PathBuf>,
+    pub symfs: Vec<PathBuf>,
+
+    /// Look for separate debug files in DIR, laid out like /usr/lib/debug; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub debug_dir: Vec<PathBuf>,
+
+    /// Take no names from files without a build ID, whose size and modification time are all that vouches for them
+    #[arg(long)]
+    pub require_build_id: bool,
+
+    /// The recorded kernel's uncompressed image, for source lines and inlined functions of kernel code
+    #[arg(long, value_name = "FILE")]
+    pub vmlinux: Option<PathBuf>,
 
     /// Download what is not here from the servers in $DEBUGINFOD_URLS; without this option no server is asked
     #[arg(long)]
@@ -152,8 +164,17 @@ Examples:
 
 A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
 one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
-[file+offset], and why is counted. Nothing of the machine that reports is used for names of another's \
-kernel. Each report opens with how complete it is (with --folded, on standard error).
+[file+offset], and why is counted. Each report opens with how complete it is (with --folded, on standard error).
+
+Files are looked for in this order, until one is believed:
+  1. the recorded path below each --symfs DIR (links stay inside of DIR; /lib and /usr/lib are tried for each other)
+  2. by build ID: DIR/usr/lib/debug of each --symfs, each --debug-dir, /usr/lib/debug (.build-id/xx/yyyy)
+  3. debuginfod's cache ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME/debuginfod_client, ~/.cache/debuginfod_client)
+  4. the recorded path on this machine; with --symfs only for files that have a build ID
+Separate debug files are looked for in 2 (.build-id/xx/yyyy.debug) and 3, also when the program itself is gone and \
+the capture has its layout, then by the program's debug link: beside it, in .debug/, and in the directories of 2 (build \
+ID or checksum must agree). Names of kernel code come from the capture, never from this machine's kernel; a vmlinux with \
+the recorded kernel's build ID, given or found in 2 or 3, adds lines and inlined functions.
 
 --missing --json prints {samples, damaged, missing [{kind (file, kernel, vdso), path, build_id, reason, samples, share (0 to 1), \
 frames}], other [{reason, frames}]}: samples have at least one frame without a name there; other is what no file would name.

@@ -9,7 +9,7 @@
 //!      walk kernel+user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
 //!   -> drain: intern stacks, build columns                    -> unique (file, offset) set, one batch per file
-//! kernel side-band (mmap2+build id, comm, fork, exit)         -> blazesym, file verified by build id
+//! kernel side-band (mmap2+build id, comm, fork, exit)         -> DWARF and symbols of files verified by build ID
 //!   -> process records                                        -> Profile: interned stacks, weights, losses
 //! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
 //!   -> process records

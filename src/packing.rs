@@ -20,12 +20,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use object::read::ReadCache;
+use memmap2::Mmap;
 
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
 use crate::elf_file::{OpenError, open_regular, read_build_id};
 use crate::event::BuildId;
+use crate::format::aid::Load;
 use crate::format::descriptor::FrameKind;
 use crate::format::limits;
 use crate::format::packed::FileKey;
@@ -34,8 +35,8 @@ use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
 use crate::pipeline::Hits;
 use crate::profile::Reason;
-use crate::symbolize::functions::FunctionTable;
-use crate::symbolize::{HitFile, Sources, SymbolsByOffset};
+use crate::symbolize::functions::{FunctionTable, loads};
+use crate::symbolize::{FilesUsed, HitFile, SymbolsByOffset};
 
 /// Bytes of a packed file in one frame.
 const PIECE: usize = 4 << 20;
@@ -55,7 +56,7 @@ pub enum Level {
 #[derive(Debug, Default)]
 pub struct Plan {
     symbols: Vec<(FileKey, SymbolsByOffset)>,
-    tables: Vec<(FileKey, Sources)>,
+    tables: Vec<(FileKey, FilesUsed)>,
     files: Vec<FilePlan>,
     /// Files that samples have frames in.
     pub hit: usize,
@@ -125,12 +126,13 @@ impl Plan {
                 continue;
             };
             let lacks_table = level >= Level::Symtab && !packed.has_table(&hit.file);
-            if lacks_table && tables(&sources).iter().any(|t| !t.is_empty()) {
+            let has_functions = |(_, table): (_, FunctionTable)| table.all().any(|f| f.size > 0);
+            if lacks_table && table(&sources).is_some_and(has_functions) {
                 plan.tables.push((key.clone(), sources.clone()));
             }
             if level >= Level::Full {
                 let roles = [
-                    (Role::Executable, Some(sources.executable)),
+                    (Role::Executable, sources.executable),
                     (Role::Debug, sources.debug),
                 ];
                 for (role, path) in roles {
@@ -257,33 +259,40 @@ fn says_more(now: Option<&PackedSymbol>, have: &Packed) -> bool {
     }
 }
 
-/// The symbol tables of a file and of its debug file.
-fn tables(sources: &Sources) -> Vec<FunctionTable> {
-    let read = |path: &Path| {
+/// Where the parts of a file are loaded, and its functions by its own symbol table and that of its debug file.
+fn table(sources: &FilesUsed) -> Option<(Vec<Load>, FunctionTable)> {
+    let map = |path: &Path| {
         let file = open_regular(path).ok()?;
-        FunctionTable::parse(&ReadCache::new(file))
+        // SAFETY: the bytes may change under us; they are only parsed, and every read is checked.
+        unsafe { Mmap::map(&file) }.ok()
     };
-    let Some(executable) = read(&sources.executable) else {
-        return Vec::new();
-    };
-    let debug = sources.debug.as_deref().and_then(read);
-    [executable].into_iter().chain(debug).collect()
+    // Offsets are those of the mapped file; a debug file has other ones.
+    let executable = map(sources.executable.as_deref()?)?;
+    let debug = sources.debug.as_deref().and_then(map);
+    let images = [&executable].into_iter().chain(&debug);
+    let table = FunctionTable::of(images.map(|map| &**map));
+    Some((loads(&*executable), table))
 }
 
 /// Appends the functions of a file, by its own symbol table and that of its debug file, if there is room for them.
 fn write_table<W: Write>(
     key: &FileKey,
-    sources: &Sources,
+    sources: &FilesUsed,
     room: &mut Room,
     out: &mut Appender<W>,
 ) -> Result<bool> {
-    let tables = tables(sources);
-    // Offsets are those of the mapped file; a debug file has other ones.
-    let loads = tables.first().map(FunctionTable::loads);
-    let functions = tables.iter().flat_map(FunctionTable::to_pack);
-    let mut functions: Vec<PackedFunction> = functions.collect();
-    functions.sort_by(|a, b| (a.start, b.len, &a.name).cmp(&(b.start, a.len, &b.name)));
-    functions.dedup_by(|later, first| later.start == first.start && later.len == first.len);
+    let Some((loads, table)) = table(sources) else {
+        return Ok(true);
+    };
+    let functions = table.all().filter(|f| f.size > 0);
+    let functions: Vec<PackedFunction> = functions
+        .map(|f| PackedFunction {
+            start: f.start,
+            len: f.size,
+            name: f.name.to_owned(),
+            sized: f.sized,
+        })
+        .collect();
     let mut rest = functions.as_slice();
     let mut content = Vec::new();
     while !rest.is_empty() {
@@ -291,7 +300,7 @@ fn write_table<W: Write>(
         rest = later;
         let table = PackedTable {
             file: key.clone(),
-            loads: loads.clone().unwrap_or_default(),
+            loads: loads.clone(),
             functions: now.to_vec(),
         };
         content.clear();

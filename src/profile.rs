@@ -287,6 +287,8 @@ pub enum Reason {
     VersionDiffers,
     /// The capture has neither build ID nor size and time to compare the file with.
     NothingToCompare,
+    /// The capture has no build ID of the file, and only files with one are to be believed.
+    NoBuildId,
     /// There is something else than a regular file.
     NotRegular,
     /// The file cannot be read.
@@ -314,6 +316,7 @@ impl Reason {
             Reason::BuildIdDiffers => "build ID differs",
             Reason::VersionDiffers => "size or time differs",
             Reason::NothingToCompare => "file not identified",
+            Reason::NoBuildId => "no build ID",
             Reason::NotRegular => "not a regular file",
             Reason::Unreadable => "file unreadable",
             Reason::NotElf => "not ELF",
@@ -367,6 +370,8 @@ pub struct FileProblem {
     pub reason: Reason,
     /// Frames of samples in it.
     pub frames: u64,
+    /// What was found instead, one clause; `None` where there is nothing to add.
+    pub detail: Option<String>,
 }
 
 /// Code that frames without a name are in, and that a file could name.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use super::reader::{Damage, DamageKind, FrameReader};
 use super::source::Source;
 use crate::event::{BuildId, MappedFile};
+use crate::format::aid::Load;
 use crate::format::descriptor::FrameKind;
 use crate::format::index::FrameEntry;
 use crate::format::limits;
 use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
 use crate::format::packed::symbols::{PackedSymbol, PackedSymbols};
-use crate::format::packed::table::{Loaded, PackedFunction, PackedTable};
+use crate::format::packed::table::{PackedFunction, PackedTable};
 
 /// What a capture carries for names beside what was recorded.
 ///
@@ -255,7 +256,7 @@ impl Pack {
     }
 
     /// The symbol table packed for `file`; `None` when there is none. Functions are sorted by start.
-    pub fn table(&self, file: &MappedFile) -> Option<(Vec<Loaded>, Vec<PackedFunction>)> {
+    pub fn table(&self, file: &MappedFile) -> Option<(Vec<Load>, Vec<PackedFunction>)> {
         let source = self.source.as_deref()?;
         let contents = self.contents(file);
         let content = contents.into_iter().find(|c| !c.tables.is_empty())?;

@@ -35,10 +35,13 @@ fn open(path: &Path) -> anyhow::Result<Reader> {
 
 /// Checks where names are to come from.
 fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
-    if let Some(dir) = &args.symfs
-        && !dir.is_dir()
-    {
-        bail!("--symfs {}: no such directory", dir.display());
+    for (option, dirs) in [("--symfs", &args.symfs), ("--debug-dir", &args.debug_dir)] {
+        if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
+            bail!("{option} {}: no such directory", dir.display());
+        }
+    }
+    if let Some(file) = args.vmlinux.as_ref().filter(|file| !file.is_file()) {
+        bail!("--vmlinux {}: no such file", file.display());
     }
     let debuginfod = match args.debuginfod {
         false => None,
@@ -49,6 +52,9 @@ fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
     };
     Ok(Options {
         symfs: args.symfs.clone(),
+        debug_dirs: args.debug_dir.clone(),
+        require_build_id: args.require_build_id,
+        vmlinux: args.vmlinux.clone(),
         debuginfod,
         ..Options::default()
     })

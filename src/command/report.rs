@@ -21,7 +21,11 @@ const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let options = symbol_options(&args.names)?;
+    let options = Options {
+        // Other views show no lines.
+        lines: args.view.standard,
+        ..symbol_options(&args.names)?
+    };
     let reader = open(&args.file)?;
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));

@@ -26,7 +26,7 @@ use hashbrown::HashMap;
 use crate::capture::{Aids, Reader, SegmentReader};
 use crate::event::{BuildId, ProcessKey};
 use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
-use crate::symbolize::{Aid, Options, Symbolizer};
+use crate::symbolize::{Aid, KernelIdentity, Options, Symbolizer};
 
 pub use inventory::inventory;
 pub use pack::{Hits, hits};
@@ -79,7 +79,12 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 vdso,
                 perf_maps,
                 pack,
-                kernel_build_id: reader.header().kernel_build_id.clone(),
+                layouts: Vec::new(),
+                kernel_identity: KernelIdentity {
+                    build_id: reader.header().kernel_build_id.clone(),
+                    release: reader.header().kernel_release.clone(),
+                    stext: 0,
+                },
             },
         ),
         damage,

@@ -3,7 +3,7 @@
 use crate::capture::Reader;
 use crate::format::packed::FileKey;
 use crate::profile::About;
-use crate::symbolize::{HitFile, Options, Sources, SymbolsByOffset};
+use crate::symbolize::{FilesUsed, HitFile, Options, SymbolsByOffset};
 
 use super::{Counter, Progress};
 
@@ -13,7 +13,7 @@ pub struct Hits {
     /// What the capture says about itself, damage found on the way included.
     pub about: About,
     /// The files with their sources on this machine.
-    pub files: Vec<(HitFile, Option<Sources>)>,
+    pub files: Vec<(HitFile, Option<FilesUsed>)>,
     /// Kernel addresses of which more is known here than the capture has.
     pub kernel: Option<(FileKey, SymbolsByOffset)>,
 }
@@ -27,6 +27,7 @@ pub fn hits(
 ) -> Hits {
     let options = Options {
         ignore_pack: true,
+        lines: true,
         ..options
     };
     let mut counter = Counter::new(reader, options);
@@ -43,7 +44,7 @@ pub fn hits(
         files: files
             .into_iter()
             .map(|file| {
-                let sources = counter.symbolizer.sources(file.number);
+                let sources = counter.symbolizer.files_used(file.number).cloned();
                 (file, sources)
             })
             .collect(),

@@ -124,11 +124,13 @@ pub fn naming(naming: &Naming) -> Vec<String> {
             .build_id
             .as_ref()
             .map_or("no build ID".to_owned(), |id| format!("build ID {id}"));
+        let detail = file.detail.as_ref();
         lines.push(format!(
-            "  {} ({id}): {}, {} frames",
+            "  {} ({id}): {}, {} frames{}",
             escaped(&file.path),
             file.reason.label(),
-            file.frames
+            file.frames,
+            detail.map_or_else(String::new, |detail| format!("; {}", escaped(detail)))
         ));
     }
     if naming.files.len() > FILES {
@@ -336,6 +338,7 @@ mod tests {
                 build_id: BuildId::new(&[0xab, 0xcd]),
                 reason: Reason::FileMissing,
                 frames: 50,
+                detail: None,
             }],
             ended_early: 3,
             before_exec: 2,

@@ -1,276 +1,276 @@
-//! Names out of an ELF file that is believed, by blazesym: one batch per file.
+//! Names out of the files that are believed to be what was mapped.
+//!
+//! Debug information first, for it knows inlined functions and lines; what it does not name the symbol tables
+//! may: of the program, of its debug file, of `.gnu_debugdata`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::cell::OnceCell;
+use std::path::PathBuf;
+use std::rc::Rc;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Builder, CodeInfo, Input, Sym, Symbolized, Symbolizer};
-use object::read::ReadCache;
+use gimli::SectionId;
+use hashbrown::HashMap;
 
-use super::companions::irregular;
-use super::functions::{FunctionTable, demangle};
-use crate::elf_file::open_regular;
+use super::debug_files::{SplitFiles, Supplement, mini_debug_info, supplement};
+use super::dwarf::{DebugInfo, Found};
+use super::files::Believed;
+use super::functions::{FunctionTable, address_of, demangle};
+use super::search::Search;
+use super::sections::Sections;
+use crate::format::aid::Load;
+use crate::profile::{NameId, Names, SourceLine};
 
-/// What an offset of a file is.
+/// What an address is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
+pub(super) struct Symbol {
     /// Demangled name.
-    pub name: String,
-    /// Bytes from the start of the symbol to the offset, when that is known.
+    pub name: NameId,
+    /// Bytes from the start of the function to the address, when that is known.
     pub offset: Option<u64>,
     /// Where in the source, in the function itself.
-    pub source: Option<SourcePlace>,
+    pub source: Option<SourceLine>,
     /// Functions inlined there, outermost first.
-    pub inlined: Vec<(String, Option<SourcePlace>)>,
+    pub inlined: Vec<(NameId, Option<SourceLine>)>,
 }
 
-/// Path and line of a place in source text.
-pub type SourcePlace = (String, u32);
-
-/// Reads symbols of ELF files.
-pub struct ElfReader {
-    symbolizer: Symbolizer,
-    debug_dirs: Option<Vec<PathBuf>>,
+/// The files of this machine that a mapped file's names come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FilesUsed {
+    /// The mapped file itself, unless only its debug file is here.
+    pub executable: Option<PathBuf>,
+    /// Its separate debug file.
+    pub debug: Option<PathBuf>,
 }
 
-impl ElfReader {
-    /// A reader that looks for separate debug files in the system's directories, or only below `root`.
-    pub fn new(root: Option<&Path>) -> ElfReader {
-        let debug_dirs = root.map(|root| vec![root.join("usr/lib/debug"), root.join("lib/debug")]);
-        ElfReader {
-            symbolizer: build(debug_dirs.as_deref()),
-            debug_dirs,
-        }
-    }
+/// One mapped file that is believed.
+pub(super) struct Module {
+    /// What messages call it.
+    shown: PathBuf,
+    pub verified: bool,
+    loads: Vec<Load>,
+    lines: bool,
+    debug: Option<DebugInfo>,
+    images: Vec<Rc<Sections>>,
+    used: FilesUsed,
+    table: OnceCell<FunctionTable>,
+    /// Names of functions of the table, by number.
+    table_names: HashMap<u32, NameId>,
+    /// The linker's name by that of DWARF and the function of the table.
+    fuller_names: HashMap<(NameId, u32), Option<NameId>>,
+    /// Said already: that files of split units, or parts of the debug information, could not be had.
+    told: (bool, bool),
+}
 
-    /// The symbols at `offsets` of the file at `path`, in their order; `None` where there is no name.
-    ///
-    /// A file whose debug information cannot be read is read without it; `warn` is then told why.
-    /// Fails with a message when the file gives no names at all.
-    pub fn symbols(
-        &mut self,
-        path: &Path,
-        offsets: &[u64],
+impl Module {
+    /// Opens the debug information of a file. What cannot be used of it is told to `warn`: names are then from the symbol
+    /// tables.
+    pub fn open(
+        believed: Believed,
+        lines: bool,
+        search: &Rc<Search>,
         warn: &mut dyn FnMut(String),
-    ) -> Result<Vec<Option<Symbol>>, String> {
-        let with_debug = match irregular(path, self.debug_dirs.as_deref()) {
-            Some(odd) => Err(format!("{} is not a regular file", odd.display())),
-            None => self.batch(path, offsets, true),
+    ) -> Module {
+        let Believed {
+            binary,
+            debug,
+            loads,
+            verified,
+        } = believed;
+        let used = FilesUsed {
+            executable: binary.as_ref().map(|opened| opened.path.clone()),
+            debug: debug.as_ref().map(|file| file.path.clone()),
         };
-        let mut symbols = match with_debug {
-            Ok(symbols) => symbols,
-            Err(err) => {
-                let plain = self.batch(path, offsets, false)?;
+        let binary = binary.map(|opened| (opened.path, opened.sections));
+        let debug = debug.map(|file| (file.path, file.sections));
+        let files: Vec<(PathBuf, Rc<Sections>)> = binary.into_iter().chain(debug).collect();
+        let with_debug = files
+            .iter()
+            .find(|(_, sections)| sections.has(SectionId::DebugInfo));
+        let info = with_debug.and_then(|(path, sections)| {
+            let sup = match supplement(search, path, sections) {
+                Supplement::None => None,
+                Supplement::Found(sup) => Some(sup),
+                Supplement::NotFound(name) => {
+                    warn(format!(
+                        "{}: some debug info is in {}, not read: not found",
+                        path.display(),
+                        name.display()
+                    ));
+                    None
+                }
+            };
+            let of = files.iter().rev().map(|(path, _)| path.clone()).collect();
+            let companions = Box::new(SplitFiles::new(Rc::clone(search), of));
+            let opened = DebugInfo::open(Rc::clone(sections), sup, companions);
+            let usable = opened.map_err(|problem| {
                 warn(format!(
-                    "{}: debug information not used ({err}); names are from the symbol table",
+                    "{}: debug information not used ({problem}); names are from the symbol table",
                     path.display()
                 ));
-                plain
-            }
-        };
-        self.fill_nameless(path, offsets, &mut symbols);
-        Ok(symbols)
-    }
-
-    /// As [`ElfReader::symbols`], with names and lines of a separate debug file where that has some.
-    pub fn symbols_with(
-        &mut self,
-        path: &Path,
-        debug: Option<&Path>,
-        offsets: &[u64],
-        warn: &mut dyn FnMut(String),
-    ) -> Result<Vec<Option<Symbol>>, String> {
-        let own = self.symbols(path, offsets, warn);
-        let table = debug.and_then(|_| {
-            let file = open_regular(path).ok()?;
-            FunctionTable::parse(&ReadCache::new(file))
+            });
+            usable.ok()
         });
-        let (Some(debug), Some(table)) = (debug, table) else {
-            return own;
-        };
-        // The debug file's program headers say nothing about offsets in the mapped file.
-        let addresses: Vec<Option<u64>> = offsets.iter().map(|o| table.address_of(*o)).collect();
-        let asked: Vec<u64> = addresses.iter().copied().flatten().collect();
-        let found = match self.call(debug, Input::VirtOffset(&asked), true) {
-            Ok(found) => found,
-            Err(err) => {
-                warn(format!("{}: not used: {err}", debug.display()));
-                return own;
-            }
-        };
-        let mut found = found.into_iter();
-        let own = own.unwrap_or_else(|_| vec![None; offsets.len()]);
-        let both = own.into_iter().zip(addresses);
-        Ok(both
-            .map(|(own, address)| address.and_then(|_| found.next().flatten()).or(own))
-            .collect())
-    }
-
-    /// Functions that DWARF leaves without a name have one in the symbol table.
-    fn fill_nameless(&mut self, path: &Path, offsets: &[u64], symbols: &mut [Option<Symbol>]) {
-        let nameless = |s: &Option<Symbol>| s.as_ref().is_some_and(|s| is_nameless(&s.name));
-        let wanted: Vec<usize> = (0..symbols.len())
-            .filter(|i| symbols.get(*i).is_some_and(nameless))
-            .collect();
-        if wanted.is_empty() {
-            return;
-        }
-        let asked: Vec<u64> = wanted
-            .iter()
-            .filter_map(|i| offsets.get(*i).copied())
-            .collect();
-        let mut plain = self
-            .batch(path, &asked, false)
-            .unwrap_or_default()
-            .into_iter();
-        for i in wanted {
-            let name = plain
-                .next()
-                .flatten()
-                .map(|s| s.name)
-                .filter(|n| !is_nameless(n));
-            if let Some(slot) = symbols.get_mut(i) {
-                match (slot.as_mut(), name) {
-                    (Some(symbol), Some(name)) => symbol.name = name,
-                    _ => *slot = None,
-                }
-            }
+        Module {
+            shown: files
+                .first()
+                .map(|(path, _)| path.clone())
+                .unwrap_or_default(),
+            verified,
+            loads,
+            lines,
+            debug: info,
+            images: files.into_iter().map(|(_, sections)| sections).collect(),
+            used,
+            table: OnceCell::new(),
+            table_names: HashMap::new(),
+            fuller_names: HashMap::new(),
+            told: (false, false),
         }
     }
 
-    /// One call of blazesym. It panics on some broken files; that costs the file, not the report.
-    fn batch(
+    /// Where names come from.
+    pub fn used(&self) -> &FilesUsed {
+        &self.used
+    }
+
+    /// The symbols at `offsets` of the file, best sorted; `None` where there is no name.
+    pub fn symbols(
         &mut self,
-        path: &Path,
         offsets: &[u64],
-        debug_syms: bool,
-    ) -> Result<Vec<Option<Symbol>>, String> {
-        self.call(path, Input::FileOffset(offsets), debug_syms)
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Vec<Option<Symbol>> {
+        let symbols = offsets.iter().map(|offset| {
+            let address = address_of(&self.loads, *offset)?;
+            self.symbol(address, names, warn)
+        });
+        let symbols = symbols.collect();
+        self.tell(warn);
+        symbols
     }
 
-    fn call(
+    /// The symbol at an address as the file has them.
+    pub fn symbol(
         &mut self,
-        path: &Path,
-        input: Input<&[u64]>,
-        debug_syms: bool,
-    ) -> Result<Vec<Option<Symbol>>, String> {
-        let mut elf = Elf::new(path);
-        elf.debug_syms = debug_syms;
-        let source = Source::Elf(elf);
-        let symbolizer = &self.symbolizer;
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let found = symbolizer
-                .symbolize(&source, input)
-                .map_err(|err| format!("{err:#}"))?;
-            let mut judge = Judge { path, table: None };
-            Ok(found.iter().map(|s| judge.accept(s)).collect())
-        }));
-        result.unwrap_or_else(|_| {
-            self.symbolizer = build(self.debug_dirs.as_deref());
-            Err("the file is broken".to_owned())
+        address: u64,
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<Symbol> {
+        let lines = self.lines;
+        let debug = self.debug.as_mut();
+        let found = debug
+            .and_then(|debug| debug.find(address, lines, names))
+            .unwrap_or_default();
+        let Found {
+            function,
+            plain,
+            source,
+            inlined,
+        } = found;
+        let (name, offset) = match function {
+            Some((name, begin)) if plain => {
+                let name = self.fuller(name, address, names, warn).unwrap_or(name);
+                (name, address - begin)
+            }
+            Some((name, begin)) => (name, address - begin),
+            None => self.by_table(address, names, warn)?,
+        };
+        Some(Symbol {
+            name,
+            offset: Some(offset),
+            source,
+            inlined,
         })
     }
-}
 
-fn build(debug_dirs: Option<&[PathBuf]>) -> Symbolizer {
-    // Inlined functions need `code_info`; line tables are read only for units that are hit.
-    let builder = Builder::default()
-        .enable_auto_reload(false)
-        .enable_code_info(true)
-        .enable_inlined_fns(true)
-        .enable_demangling(true);
-    match debug_dirs {
-        Some(dirs) => builder.set_debug_dirs(Some(dirs)).build(),
-        None => builder.build(),
-    }
-}
-
-fn is_nameless(name: &str) -> bool {
-    name.is_empty() || name == "??"
-}
-
-/// Decides whether a symbol may name an address.
-struct Judge<'a> {
-    path: &'a Path,
-    /// Read when first needed; the inner `None` means it could not be.
-    table: Option<Option<FunctionTable>>,
-}
-
-impl Judge<'_> {
-    fn accept(&mut self, found: &Symbolized<'_>) -> Option<Symbol> {
-        let sym = found.as_sym()?;
-        match sym.size {
-            Some(size) if size > 0 => {
-                let inside = sym.offset < size;
-                let mut symbol = inside.then(|| convert(sym))?;
-                self.qualify(sym, &mut symbol.name);
-                Some(symbol)
-            }
-            _ => {
-                let address = sym.addr.checked_add(sym.offset as u64)?;
-                let mut symbol = convert(sym);
-                let table = self.table()?;
-                let function = table.find(address);
-                symbol.offset = function.map(|f| address - f.start);
-                // DWARF functions of several ranges come without address and size. The name is right.
-                if sym.addr == 0 && !table.has_at_zero(&sym.name) {
-                    return Some(symbol);
-                }
-                // A symbol without a size may be a label, a version marker or data: only what the
-                // symbol table has as a function there counts.
-                symbol.name = demangle(&function?.name);
-                Some(symbol)
-            }
+    /// The linker's name of the function that DWARF calls `plain`, when the symbol table has that function at `address`.
+    fn fuller(
+        &mut self,
+        plain: NameId,
+        address: u64,
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<NameId> {
+        let table = self.table(warn);
+        let number = table.find(address)?;
+        if let Some(known) = self.fuller_names.get(&(plain, number)) {
+            return *known;
         }
+        let table = self.table(warn);
+        let mangled = table.name(table.function(number)?);
+        // Without the mark of a part or a clone: it is that function all the same.
+        let whole = mangled.split('.').next().unwrap_or(mangled);
+        let full = demangle(whole);
+        // The function's own name, without scopes and what a template was given.
+        let own = names.text(plain).split('<').next().unwrap_or("");
+        let last = own.rsplit("::").next().unwrap_or(own);
+        let says_more = full != whole && full.contains(last);
+        let name = says_more.then(|| names.intern(&full));
+        self.fuller_names.insert((plain, number), name);
+        name
     }
 
-    /// DWARF has some names of C++ and Rust without what they are in; then that of the symbol table says more.
-    fn qualify(&mut self, sym: &Sym<'_>, name: &mut String) {
-        let plain = !name.contains("::") && !name.contains('(');
-        let address = sym.addr.checked_add(sym.offset as u64);
-        let function = address
-            .filter(|_| plain && sym.code_info.is_some())
-            .and_then(|address| self.table()?.find(address));
-        if let Some(function) = function {
-            let full = demangle(&function.name);
-            if full.contains("::") && full.contains(name.as_str()) {
-                *name = full;
-            }
+    fn by_table(
+        &mut self,
+        address: u64,
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<(NameId, u64)> {
+        let table = self.table(warn);
+        let number = table.find(address)?;
+        let function = table.function(number)?;
+        let start = function.start;
+        if let Some(name) = self.table_names.get(&number) {
+            return Some((*name, address - start));
         }
+        let name = names.intern(&demangle(table.name(function)));
+        self.table_names.insert(number, name);
+        Some((name, address - start))
     }
 
-    fn table(&mut self) -> Option<&FunctionTable> {
-        let path = self.path;
-        self.table
-            .get_or_insert_with(|| {
-                let file = open_regular(path).ok()?;
-                FunctionTable::parse(&ReadCache::new(file))
-            })
-            .as_ref()
+    /// The symbol tables, read when first needed.
+    fn table(&self, warn: &mut dyn FnMut(String)) -> &FunctionTable {
+        let (images, shown) = (&self.images, &self.shown);
+        self.table.get_or_init(|| {
+            let mini = images.iter().find_map(|image| mini_debug_info(image));
+            let mini = mini.and_then(|mini| {
+                mini.map_err(|problem| {
+                    warn(format!(
+                        "{}: some symbols are in .gnu_debugdata, not read: {problem}",
+                        shown.display()
+                    ));
+                })
+                .ok()
+            });
+            let bytes = images.iter().map(|image| image.bytes());
+            FunctionTable::of(bytes.chain(mini.as_deref()))
+        })
     }
-}
 
-fn convert(sym: &Sym<'_>) -> Symbol {
-    let inlined = sym.inlined.iter().map(|f| {
-        // An inlined function without a name is shown as the function it is in.
-        let name = if is_nameless(&f.name) {
-            &sym.name
-        } else {
-            &f.name
+    /// Says what could not be read, once.
+    fn tell(&mut self, warn: &mut dyn FnMut(String)) {
+        let Some(debug) = &mut self.debug else {
+            return;
         };
-        (name.to_string(), f.code_info.as_ref().map(source))
-    });
-    Symbol {
-        name: sym.name.to_string(),
-        offset: Some(sym.offset as u64),
-        source: sym.code_info.as_deref().map(source),
-        inlined: inlined.collect(),
+        let not_found = debug.take_not_found();
+        if let Some(first) = not_found.first()
+            && !std::mem::replace(&mut self.told.0, true)
+        {
+            let more = match not_found.len() {
+                1 => String::new(),
+                n => format!(" and {} more files", n - 1),
+            };
+            warn(format!(
+                "{}: some debug info is in {first}{more}, not read: not found; names are from the symbol table",
+                self.shown.display()
+            ));
+        }
+        if let Some(problem) = debug.take_problem()
+            && !std::mem::replace(&mut self.told.1, true)
+        {
+            warn(format!(
+                "{}: some debug information not used ({problem})",
+                self.shown.display()
+            ));
+        }
     }
-}
-
-fn source(info: &CodeInfo<'_>) -> SourcePlace {
-    (
-        info.to_path().to_string_lossy().into_owned(),
-        info.line.unwrap_or(0),
-    )
 }

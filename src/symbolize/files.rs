@@ -1,26 +1,45 @@
 //! Finding the file that was mapped, and believing it.
 //!
 //! A file is believed only if its build ID equals the recorded one. Where none was recorded its size and
-//! modification time must be the recorded ones exactly; names from it are then counted as unverified.
+//! modification time must be the recorded ones exactly; names from it are then counted as unverified, or not taken
+//! at all ([`Options::require_build_id`](super::Options::require_build_id)).
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use super::debug_files::{self, DebugFile};
+use super::functions::loads;
+use super::search::{Candidate, Fetch, FileKind, Search};
+use super::sections::Sections;
+use super::{Layout, Options};
 use crate::elf_file::{ElfError, OpenError, open_regular, read_build_id};
-use crate::event::MappedFile;
+use crate::event::{BuildId, MappedFile};
+use crate::format::aid::Load;
 use crate::profile::Reason;
 
-/// A file whose names may be used.
-#[derive(Debug)]
-pub struct Believed {
-    /// Where it is on this machine, symbolic links resolved.
-    pub path: PathBuf,
-    /// Its build ID was compared; else only size and time were.
+/// Files that are believed to be what was mapped.
+pub(super) struct Believed {
+    /// The file itself, unless only its debug file is here.
+    pub binary: Option<Opened>,
+    /// Its separate debug file.
+    pub debug: Option<DebugFile>,
+    /// Where its parts are loaded.
+    pub loads: Vec<Load>,
+    /// The build ID was compared; else only size and time were.
     pub verified: bool,
+}
+
+/// An ELF file that is open.
+pub(super) struct Opened {
+    /// Where it is on this machine.
+    pub path: PathBuf,
+    /// What is in it.
+    pub sections: Rc<Sections>,
 }
 
 /// Why a file gives no names: the class, and what to tell the user about it.
@@ -32,19 +51,174 @@ pub struct Disbelief {
     pub message: String,
 }
 
-/// Symbolic links followed in one path, as the kernel does.
-const MAX_LINKS: usize = 40;
-
-/// Finds the file recorded as `recorded`, below `root` when given, and compares it.
-pub fn believe(recorded: &MappedFile, root: Option<&Path>) -> Result<Believed, Disbelief> {
-    let wanted = Path::new(OsStr::from_bytes(&recorded.path));
-    if !wanted.is_absolute() {
-        let message = format!("{} is not an absolute path", wanted.display());
-        return Err(Disbelief {
-            reason: Reason::FileMissing,
-            message,
-        });
+impl Disbelief {
+    fn new(reason: Reason, message: String) -> Disbelief {
+        Disbelief { reason, message }
     }
+
+    /// How much it tells: a file that is there and is another one says more than none.
+    fn weight(&self) -> u8 {
+        match self.reason {
+            Reason::BuildIdDiffers | Reason::VersionDiffers => 4,
+            Reason::NoBuildId | Reason::NothingToCompare => 3,
+            Reason::FileMissing => 0,
+            _ => 2,
+        }
+    }
+}
+
+/// Looks for files.
+pub(super) struct Finder {
+    search: Rc<Search>,
+    require_build_id: bool,
+    layouts: Vec<Layout>,
+    /// Asked last.
+    pub fetch: Option<Box<dyn Fetch>>,
+}
+
+impl Finder {
+    /// A finder with the layouts a capture has.
+    pub fn new(options: &Options, layouts: Vec<Layout>) -> Finder {
+        Finder {
+            search: Rc::new(Search::new(options)),
+            require_build_id: options.require_build_id,
+            layouts,
+            fetch: None,
+        }
+    }
+
+    /// Where files may be.
+    pub fn search(&self) -> &Rc<Search> {
+        &self.search
+    }
+
+    /// Finds the file recorded as `recorded`, and its debug file. `warn` is told of debug files that are not believed.
+    pub fn believe(
+        &mut self,
+        recorded: &MappedFile,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Believed, Disbelief> {
+        let wanted = Path::new(OsStr::from_bytes(&recorded.path));
+        if !wanted.is_absolute() {
+            let message = format!("{} is not an absolute path", wanted.display());
+            return Err(Disbelief::new(Reason::FileMissing, message));
+        }
+        if recorded.build_id.is_none() && self.require_build_id {
+            let message = format!("{} has no build ID, which is required", wanted.display());
+            return Err(Disbelief::new(Reason::NoBuildId, message));
+        }
+        let (mut binary, mut disbelief) = match self.binary(recorded) {
+            Ok(found) => (Some(found), None),
+            Err(disbelief) => (None, Some(disbelief)),
+        };
+        let mut debug = None;
+        // What was found by the build ID, or brought as a file, may be the debug file alone.
+        if binary.as_ref().is_some_and(|b| b.sections.has_no_code()) {
+            debug = binary.take().map(|b| DebugFile {
+                path: b.path,
+                sections: b.sections,
+            });
+        }
+        let id = recorded.build_id.as_ref();
+        let has_debug = |b: &Opened| b.sections.has(gimli::SectionId::DebugInfo);
+        if debug.is_none() && !binary.as_ref().is_some_and(has_debug) {
+            debug = debug_files::find(&self.search, binary.as_ref(), id, warn);
+            if debug.is_none()
+                && let Some(id) = id
+            {
+                debug = self
+                    .fetched(id, FileKind::Debuginfo, warn)
+                    .map(|opened| DebugFile {
+                        path: opened.path,
+                        sections: opened.sections,
+                    });
+            }
+        }
+        let recorded_loads = id.and_then(|id| {
+            let mut layouts = self.layouts.iter();
+            layouts.find(|layout| layout.build_id.as_ref() == Some(id))
+        });
+        let mut known = recorded_loads.map(|layout| layout.loads.clone());
+        if binary.is_none() {
+            // A whole program, kept for its debug information, stands for itself.
+            let whole = debug.as_ref().filter(|d| !d.sections.has_no_code());
+            if let Some(whole) = whole {
+                known = known.or_else(|| Some(loads(whole.sections.bytes())));
+            }
+            if (debug.is_none() || known.is_none())
+                && let Some(id) = id
+            {
+                binary = self.fetched(id, FileKind::Executable, warn);
+            }
+        }
+        let loads = match (&binary, known) {
+            (_, Some(loads)) => loads,
+            (Some(binary), None) => loads(binary.sections.bytes()),
+            (None, None) => Vec::new(),
+        };
+        if binary.is_none() && (debug.is_none() || loads.is_empty()) {
+            let message = match &debug {
+                Some(debug) => format!(
+                    "{} is a debug file, and where its code was in the program is not recorded",
+                    debug.path.display()
+                ),
+                None => format!("{} is not there", wanted.display()),
+            };
+            return Err(disbelief
+                .take()
+                .unwrap_or_else(|| Disbelief::new(Reason::FileMissing, message)));
+        }
+        Ok(Believed {
+            binary,
+            debug,
+            loads,
+            verified: recorded.build_id.is_some(),
+        })
+    }
+
+    /// The mapped file itself, or the most telling reason why there is none.
+    fn binary(&self, recorded: &MappedFile) -> Result<Opened, Disbelief> {
+        let mut worst: Option<Disbelief> = None;
+        for candidate in self.search.executables(recorded) {
+            match open(candidate, recorded) {
+                Ok(opened) => return Ok(opened),
+                Err(disbelief) => {
+                    if worst
+                        .as_ref()
+                        .is_none_or(|w| w.weight() < disbelief.weight())
+                    {
+                        worst = Some(disbelief);
+                    }
+                }
+            }
+        }
+        Err(worst.unwrap_or_else(|| {
+            let path = String::from_utf8_lossy(&recorded.path);
+            let message = format!("{path} is not in any of the places that were given");
+            Disbelief::new(Reason::FileMissing, message)
+        }))
+    }
+
+    /// A file from elsewhere, compared.
+    fn fetched(
+        &mut self,
+        id: &BuildId,
+        kind: FileKind,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<Opened> {
+        let path = self.fetch.as_mut()?.fetch(id, kind, warn)?;
+        match debug_files::open_by_id(&path, id) {
+            Ok(sections) => Some(Opened { path, sections }),
+            Err(problem) => {
+                warn(format!("{}: not used: {problem}", path.display()));
+                None
+            }
+        }
+    }
+}
+
+/// Opens what is at a path and compares it.
+fn open(candidate: Candidate, recorded: &MappedFile) -> Result<Opened, Disbelief> {
     let missing = |path: &Path, err: &io::Error| {
         let reason = match err.kind() {
             io::ErrorKind::NotFound
@@ -58,12 +232,7 @@ pub fn believe(recorded: &MappedFile, root: Option<&Path>) -> Result<Believed, D
         };
         Disbelief { reason, message }
     };
-    let path = match root {
-        Some(root) => {
-            resolve_below(root, wanted).map_err(|err| missing(&below(root, wanted), &err))?
-        }
-        None => wanted.to_path_buf(),
-    };
+    let path = candidate.map_err(|(path, err)| missing(&path, &err))?;
     let file = open_regular(&path).map_err(|err| match err {
         OpenError::NotRegular => Disbelief {
             reason: Reason::NotRegular,
@@ -72,9 +241,13 @@ pub fn believe(recorded: &MappedFile, root: Option<&Path>) -> Result<Believed, D
         OpenError::Io(err) => missing(&path, &err),
     })?;
     compare(recorded, &path, &file)?;
-    Ok(Believed {
+    let sections = Sections::open(&file, false).map_err(|problem| Disbelief {
+        reason: Reason::NotElf,
+        message: format!("{} gives no names: {problem}", path.display()),
+    })?;
+    Ok(Opened {
         path,
-        verified: recorded.build_id.is_some(),
+        sections: Rc::new(sections),
     })
 }
 
@@ -126,53 +299,9 @@ fn compare(recorded: &MappedFile, path: &Path, file: &File) -> Result<(), Disbel
     }
 }
 
-/// `path` below `root` as text, `..` taken out.
-fn below(root: &Path, path: &Path) -> PathBuf {
-    let mut out = root.to_path_buf();
-    for part in path.components() {
-        if let Component::Normal(name) = part {
-            out.push(name);
-        }
-    }
-    out
-}
-
-/// `path` as a process whose root is `root` would resolve it: neither `..` nor symbolic links leave `root`.
-fn resolve_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let mut todo: Vec<PathBuf> = vec![path.to_path_buf()];
-    let mut inside = PathBuf::new();
-    let mut links = 0;
-    while let Some(rest) = todo.pop() {
-        let mut parts = rest.components();
-        let Some(part) = parts.next() else { continue };
-        let rest = parts.as_path().to_path_buf();
-        todo.push(rest);
-        match part {
-            Component::RootDir => inside = PathBuf::new(),
-            Component::ParentDir => {
-                inside.pop();
-            }
-            Component::Normal(name) => {
-                let full = root.join(&inside).join(name);
-                if fs::symlink_metadata(&full)?.is_symlink() {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(io::Error::other("too many symbolic links"));
-                    }
-                    todo.push(fs::read_link(&full)?);
-                } else {
-                    inside.push(name);
-                }
-            }
-            Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    Ok(root.join(inside))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs;
 
     use super::*;
     use crate::event::{BuildId, FileVersion, MappedKind};
@@ -188,36 +317,52 @@ mod tests {
         }
     }
 
-    fn reason(file: &MappedFile, root: Option<&Path>) -> Option<Reason> {
-        believe(file, root).err().map(|d| d.reason)
+    fn reason(file: &MappedFile) -> Option<Reason> {
+        reason_with(file, Options::default())
+    }
+
+    fn reason_with(file: &MappedFile, options: Options) -> Option<Reason> {
+        let mut finder = Finder::new(&options, Vec::new());
+        finder.believe(file, &mut |_| {}).err().map(|d| d.reason)
     }
 
     #[test]
     fn without_a_build_id_size_and_time_must_agree() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("prog");
-        fs::write(&path, b"12345").unwrap();
+        fs::copy("/proc/self/exe", &path).unwrap();
         let meta = fs::metadata(&path).unwrap();
         let mut file = recorded(&path);
-        assert_eq!(reason(&file, None), Some(Reason::NothingToCompare));
+        assert_eq!(reason(&file), Some(Reason::NothingToCompare));
         let version = FileVersion {
-            size: 5,
+            size: meta.len(),
             mtime_sec: meta.mtime(),
             mtime_nsec: meta.mtime_nsec() as u32,
         };
         file.version = Some(version);
-        assert!(!believe(&file, None).unwrap().verified);
+        let mut finder = Finder::new(&Options::default(), Vec::new());
+        assert!(!finder.believe(&file, &mut |_| {}).unwrap().verified);
+        let strict = Options {
+            require_build_id: true,
+            ..Options::default()
+        };
+        assert_eq!(reason_with(&file, strict), Some(Reason::NoBuildId));
         file.version = Some(FileVersion {
             mtime_nsec: version.mtime_nsec ^ 1,
             ..version
         });
-        assert_eq!(reason(&file, None), Some(Reason::VersionDiffers));
-        file.version = Some(FileVersion { size: 6, ..version });
-        assert_eq!(reason(&file, None), Some(Reason::VersionDiffers));
-        // A build ID was recorded: size and time do not count, and this is no ELF file.
+        assert_eq!(reason(&file), Some(Reason::VersionDiffers));
+        file.version = Some(FileVersion {
+            size: version.size + 1,
+            ..version
+        });
+        assert_eq!(reason(&file), Some(Reason::VersionDiffers));
+        // A build ID was recorded: size and time do not count.
         file.version = Some(version);
         file.build_id = BuildId::new(&[1, 2, 3]);
-        assert_eq!(reason(&file, None), Some(Reason::NotElf));
+        assert_eq!(reason(&file), Some(Reason::BuildIdDiffers));
+        fs::write(&path, b"12345").unwrap();
+        assert_eq!(reason(&file), Some(Reason::NotElf));
     }
 
     #[test]
@@ -233,7 +378,7 @@ mod tests {
         )
         .unwrap();
         let link = dir.path().join("link");
-        symlink(&fifo, &link).unwrap();
+        std::os::unix::fs::symlink(&fifo, &link).unwrap();
         for path in [
             &fifo,
             &link,
@@ -241,44 +386,22 @@ mod tests {
             &PathBuf::from("/dev/zero"),
         ] {
             assert_eq!(
-                reason(&recorded(path), None),
+                reason(&recorded(path)),
                 Some(Reason::NotRegular),
                 "{}",
                 path.display()
             );
         }
         assert_eq!(
-            reason(&recorded(&dir.path().join("none")), None),
+            reason(&recorded(&dir.path().join("none"))),
             Some(Reason::FileMissing)
         );
         assert_eq!(
-            reason(&recorded(Path::new("relative")), None),
+            reason(&recorded(Path::new("relative"))),
             Some(Reason::FileMissing)
         );
         let mut nul = recorded(Path::new("/tmp/x"));
         nul.path.push(0);
-        assert_eq!(reason(&nul, None), Some(Reason::FileMissing));
-    }
-
-    #[test]
-    fn a_path_below_a_root_stays_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("root");
-        fs::create_dir_all(root.join("usr/lib")).unwrap();
-        fs::write(root.join("usr/lib/x"), b"in").unwrap();
-        fs::write(dir.path().join("secret"), b"out").unwrap();
-        symlink("usr/lib", root.join("lib")).unwrap();
-        symlink("/usr/lib/x", root.join("absolute")).unwrap();
-        symlink("../../secret", root.join("escape")).unwrap();
-        symlink("loop", root.join("loop")).unwrap();
-
-        let at = |path: &str| resolve_below(&root, Path::new(path));
-        let x = root.join("usr/lib/x");
-        assert_eq!(at("/lib/x").unwrap(), x);
-        assert_eq!(at("/absolute").unwrap(), x);
-        assert_eq!(at("/../../usr/./lib/../lib/x").unwrap(), x);
-        assert!(at("/../secret").is_err());
-        assert!(at("/escape").is_err());
-        assert!(at("/loop").is_err());
+        assert_eq!(reason(&nul), Some(Reason::FileMissing));
     }
 }

@@ -1,208 +1,341 @@
-//! The functions of an ELF image by its symbol tables: which one covers an address.
+//! The functions of ELF images by their symbol tables: which one covers an address.
 //!
-//! Used for the vdso, and as the judge where a symbol without a size is in question: a sized function
-//! bounds its range, one without a size reaches to the next function, and labels, data, version markers
-//! and other things that are not functions never name code.
+//! A sized function bounds its range, one without a size reaches to the next function or the end of its section
+//! and gives way to any that has a size. Labels, data, version markers and other things that are not functions
+//! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
+//! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
+
+use std::fmt::{self, Write};
 
 use object::read::ReadRef;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
-use crate::format::packed::table::{Loaded, PackedFunction};
+use super::flat::Flat;
+use crate::format::aid::Load;
 
-/// Function symbols sorted by address.
-#[derive(Debug)]
+/// Function symbols by address.
+#[derive(Debug, Default)]
 pub struct FunctionTable {
+    /// All names, one after the other.
+    text: String,
     functions: Vec<Function>,
-    /// The highest end among `functions[..=i]`, to know when to stop looking for one around an address.
-    reach: Vec<u64>,
-    /// (file offset, length in the file, address) of the loaded segments.
-    segments: Vec<(u64, u64, u64)>,
-    /// Symbols at address 0: absolute ones such as version markers.
-    at_zero: Vec<String>,
+    sized: Flat<u32>,
+    sizeless: Flat<u32>,
+}
+
+/// A function as others know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownFunction<'n> {
+    /// Address in the image.
+    pub start: u64,
+    /// Bytes it has, or may have.
+    pub size: u64,
+    /// Mangled name.
+    pub name: &'n str,
+    /// It says itself how long it is.
+    pub sized: bool,
 }
 
 /// A function symbol.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
     /// Address in the image.
     pub start: u64,
-    /// Address after its last byte.
-    pub end: u64,
-    /// Mangled name.
-    pub name: String,
+    /// Address after its last byte; without a size, that after the last it may have.
+    end: u64,
+    /// Where its name is in the text.
+    name: (u32, u32),
     sized: bool,
-    local_or_weak: bool,
+    /// Of several names for the same bytes the one of the lowest rank is taken.
+    rank: (bool, u8, bool),
 }
 
 impl FunctionTable {
     /// Reads the symbol tables of an ELF image; `None` when it is not one.
     pub fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<FunctionTable> {
-        let elf = object::File::parse(data).ok()?;
-        let mut functions: Vec<Function> = elf
-            .symbols()
-            .chain(elf.dynamic_symbols())
-            .filter(|s| s.kind() == SymbolKind::Text && s.section_index().is_some())
-            .filter_map(|s| {
-                let name = String::from_utf8_lossy(s.name_bytes().ok()?).into_owned();
-                let (start, size) = (s.address(), s.size());
-                (!name.is_empty()).then(|| Function {
-                    start,
-                    end: start.saturating_add(size),
-                    name,
-                    sized: size > 0,
-                    local_or_weak: s.is_weak() || s.is_local(),
-                })
-            })
-            .collect();
-        // Of several names for one function: the longest range, a global name, then by the alphabet.
-        functions.sort_by(|a, b| {
-            (a.start, b.end, a.local_or_weak, &a.name).cmp(&(
-                b.start,
-                a.end,
-                b.local_or_weak,
-                &b.name,
-            ))
-        });
-        functions.dedup_by(|later, first| later.start == first.start && later.end == first.end);
-        let at_zero = elf
-            .symbols()
-            .chain(elf.dynamic_symbols())
-            .filter(|s| s.address() == 0)
-            .filter_map(|s| Some(String::from_utf8_lossy(s.name_bytes().ok()?).into_owned()))
-            .collect();
-        let segments: Vec<(u64, u64, u64)> = elf
-            .segments()
-            .map(|s| {
-                let (offset, len) = s.file_range();
-                (offset, len, s.address())
-            })
-            .collect();
-        let starts: Vec<u64> = functions.iter().map(|f| f.start).collect();
-        for function in functions.iter_mut().filter(|f| !f.sized) {
-            let next = starts.partition_point(|s| *s <= function.start);
-            let segment_end = segments
-                .iter()
-                .find(|(_, len, at)| function.start >= *at && function.start - at < *len)
-                .map_or(function.start, |(_, len, at)| at.saturating_add(*len));
-            function.end = starts
-                .get(next)
-                .map_or(segment_end, |next| segment_end.min(*next));
+        let mut table = FunctionTable::default();
+        table.read(data)?;
+        table.build();
+        Some(table)
+    }
+
+    /// Reads the symbol tables of several images of one file, such as a binary and its debug file.
+    pub fn of<'data>(images: impl IntoIterator<Item = &'data [u8]>) -> FunctionTable {
+        let mut table = FunctionTable::default();
+        for image in images {
+            // One that is no ELF file adds nothing.
+            let _ = table.read(image);
         }
-        let reach = reach(&functions);
-        Some(FunctionTable {
-            functions,
-            reach,
-            segments,
-            at_zero,
-        })
+        table.build();
+        table
     }
 
-    /// A table of functions that were packed, sorted by start, with the loaded parts of their file.
-    pub fn of_packed(loads: &[Loaded], functions: Vec<PackedFunction>) -> FunctionTable {
-        let mut functions: Vec<Function> = functions
-            .into_iter()
-            .map(|f| Function {
-                start: f.start,
-                end: f.start.saturating_add(f.len),
-                name: f.name,
-                sized: f.sized,
-                local_or_weak: false,
-            })
-            .collect();
-        functions.sort_by_key(|f| (f.start, std::cmp::Reverse(f.end)));
-        let reach = reach(&functions);
-        FunctionTable {
-            functions,
-            reach,
-            segments: loads.iter().map(|l| (l.offset, l.len, l.address)).collect(),
-            at_zero: Vec::new(),
-        }
-    }
-
-    /// Whether there is no function with any code.
-    pub fn is_empty(&self) -> bool {
-        self.functions.iter().all(|f| f.start >= f.end)
-    }
-
-    /// All functions, sorted by start, as they are packed.
-    pub fn to_pack(&self) -> Vec<PackedFunction> {
-        let functions = self.functions.iter().filter(|f| f.start < f.end);
-        functions
-            .map(|f| PackedFunction {
-                start: f.start,
-                len: f.end - f.start,
-                name: f.name.clone(),
-                sized: f.sized,
-            })
-            .collect()
-    }
-
-    /// The loaded parts of the file, as they are packed.
-    pub fn loads(&self) -> Vec<Loaded> {
-        self.segments
-            .iter()
-            .map(|(offset, len, address)| Loaded {
-                offset: *offset,
-                len: *len,
-                address: *address,
-            })
-            .collect()
-    }
-
-    /// The address of a file offset, by the segment whose part of the file covers it.
-    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|(offset, len, address)| {
-            let inside = file_offset.checked_sub(*offset)?;
-            (inside < *len).then(|| address.wrapping_add(inside))
-        })
-    }
-
-    /// Whether a symbol of this name is at address 0.
-    pub fn has_at_zero(&self, name: &str) -> bool {
-        self.at_zero.iter().any(|n| n == name)
-    }
-
-    /// The function that covers `address`: the innermost with a size, else one without.
-    pub fn find(&self, address: u64) -> Option<&Function> {
-        let after = self.functions.partition_point(|f| f.start <= address);
-        let mut sizeless = None;
-        for i in (0..after).rev() {
-            if self.reach.get(i).is_none_or(|reach| *reach <= address) {
+    /// A table of functions that are known otherwise than by a symbol table here. Of several names for the same bytes the
+    /// first by the alphabet is taken.
+    pub fn known<'n>(functions: impl IntoIterator<Item = KnownFunction<'n>>) -> FunctionTable {
+        let mut table = FunctionTable::default();
+        for known in functions {
+            let at = table.text.len();
+            if at.saturating_add(known.name.len()) > u32::MAX as usize {
                 break;
             }
-            match self.functions.get(i) {
-                Some(f) if address < f.end && f.sized => return Some(f),
-                Some(f) if address < f.end => sizeless = sizeless.or(Some(f)),
-                _ => {}
+            table.text.push_str(known.name);
+            table.functions.push(Function {
+                start: known.start,
+                end: known.start.saturating_add(known.size),
+                name: (at as u32, table.text.len() as u32),
+                sized: known.sized,
+                rank: (false, 0, false),
+            });
+        }
+        table.build();
+        table
+    }
+
+    /// All functions, by start: each name once for its bytes.
+    pub fn all(&self) -> impl Iterator<Item = KnownFunction<'_>> {
+        self.functions.iter().map(|function| KnownFunction {
+            start: function.start,
+            size: function.end.saturating_sub(function.start),
+            name: self.name(*function),
+            sized: function.sized,
+        })
+    }
+
+    fn read<'data, R: ReadRef<'data>>(&mut self, data: R) -> Option<()> {
+        let elf = object::File::parse(data).ok()?;
+        let ends: Vec<(usize, u64)> = elf
+            .sections()
+            .map(|s| (s.index().0, s.address().saturating_add(s.size())))
+            .collect();
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+            if symbol.kind() != SymbolKind::Text {
+                continue;
+            }
+            let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name_bytes()) else {
+                continue;
+            };
+            let (start, size) = (symbol.address(), symbol.size());
+            let section_end = || {
+                let found = ends.binary_search_by_key(&section.0, |(index, _)| *index);
+                let end = found.ok().and_then(|i| ends.get(i));
+                end.map_or(start, |(_, end)| *end)
+            };
+            let at = self.text.len();
+            if name.is_empty() || at.saturating_add(3 * name.len()) > u32::MAX as usize {
+                continue;
+            }
+            self.text.push_str(&String::from_utf8_lossy(name));
+            self.functions.push(Function {
+                start,
+                end: if size > 0 {
+                    start.saturating_add(size)
+                } else {
+                    section_end()
+                },
+                name: (at as u32, self.text.len() as u32),
+                sized: size > 0,
+                rank: {
+                    let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
+                    let underscores = underscores.count() as u8;
+                    (symbol.is_local(), underscores, symbol.is_weak())
+                },
+            });
+        }
+        Some(())
+    }
+
+    fn build(&mut self) {
+        let text = &self.text;
+        let name = |f: &Function| text.get(f.name.0 as usize..f.name.1 as usize);
+        self.functions.sort_by(|a, b| {
+            let key = |f: &Function| (f.start, f.end, f.rank);
+            key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b)))
+        });
+        self.functions.dedup_by_key(|f| (f.start, f.end, f.sized));
+        let starts: Vec<u64> = self.functions.iter().map(|f| f.start).collect();
+        for function in self.functions.iter_mut().filter(|f| !f.sized) {
+            let next = starts.partition_point(|s| *s <= function.start);
+            if let Some(next) = starts.get(next) {
+                function.end = function.end.min(*next);
             }
         }
-        sizeless
+        let ranges = |sized: bool| -> Vec<(u64, u64, u32)> {
+            let all = self.functions.iter().enumerate();
+            let wanted = all.filter(|(_, f)| f.sized == sized);
+            wanted.map(|(i, f)| (f.start, f.end, i as u32)).collect()
+        };
+        let (sized, sizeless) = (ranges(true), ranges(false));
+        self.sized = Flat::new(sized);
+        self.sizeless = Flat::new(sizeless);
+    }
+
+    /// Number of the function that covers `address`: the innermost with a size, else one without.
+    pub fn find(&self, address: u64) -> Option<u32> {
+        let found = self.sized.find(address);
+        let found = found.or_else(|| self.sizeless.find(address));
+        found.map(|(_, number)| number)
+    }
+
+    /// A function by its number.
+    pub fn function(&self, number: u32) -> Option<Function> {
+        self.functions.get(number as usize).copied()
+    }
+
+    /// Its mangled name.
+    pub fn name(&self, function: Function) -> &str {
+        let (from, to) = function.name;
+        self.text.get(from as usize..to as usize).unwrap_or("")
     }
 }
 
-/// The highest end among the functions up to each.
-fn reach(functions: &[Function]) -> Vec<u64> {
-    let ends = functions.iter().scan(0u64, |high, f| {
-        *high = (*high).max(f.end);
-        Some(*high)
+/// The loaded segments of an ELF image.
+pub fn loads<'data, R: ReadRef<'data>>(data: R) -> Vec<Load> {
+    let Ok(elf) = object::File::parse(data) else {
+        return Vec::new();
+    };
+    let loads = elf.segments().map(|segment| {
+        let (offset, file_size) = segment.file_range();
+        Load {
+            offset,
+            vaddr: segment.address(),
+            file_size,
+            mem_size: segment.size(),
+            flags: match segment.flags() {
+                SegmentFlags::Elf { p_flags, .. } => p_flags.0,
+                _ => 0,
+            },
+        }
     });
-    ends.collect()
+    loads.collect()
 }
+
+/// The address of a file offset: by the executable segment whose part of the file covers it, else by any that does.
+/// Each segment has its own difference between the two.
+pub fn address_of(loads: &[Load], offset: u64) -> Option<u64> {
+    let inside = |load: &&Load| {
+        offset
+            .checked_sub(load.offset)
+            .is_some_and(|i| i < load.file_size)
+    };
+    let executable = |load: &&Load| load.flags & object::elf::PF_X.0 != 0;
+    let mut covering = loads.iter().filter(inside);
+    let load = loads
+        .iter()
+        .filter(inside)
+        .find(executable)
+        .or_else(|| covering.next())?;
+    Some(load.vaddr.wrapping_add(offset - load.offset))
+}
+
+/// Longer names, as written out, stay as they are in the file: a short one can stand for gigabytes.
+const MAX_DEMANGLED: usize = 1 << 16;
 
 /// `name` as its source has it, for C++ and Rust; others as they are.
 pub fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
+    let mut text = Bounded(String::new());
+    let written = if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        write!(text, "{rust:#}").is_ok()
+    } else if name.starts_with("_Z")
+        // Other names are types to the demangler: `a` is `signed char`.
+        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
+    {
+        let options = cpp_demangle::DemangleOptions::default();
+        cpp.structured_demangle(&mut text, &options).is_ok()
+    } else {
+        false
+    };
+    if written { text.0 } else { name.to_owned() }
+}
+
+/// Text that does not grow beyond [`MAX_DEMANGLED`].
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len().saturating_add(part.len()) > MAX_DEMANGLED {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
     }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|cpp| cpp.demangle().ok())
-        .unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_executable_segment_that_has_the_byte_in_the_file_tells_the_address() {
+        let load = |offset, vaddr, file_size, mem_size, flags| Load {
+            offset,
+            vaddr,
+            file_size,
+            mem_size,
+            flags,
+        };
+        let loads = [
+            // Its memory reaches over the offsets of the others, its file part does not.
+            load(0, 0x40_0000, 0x1000, 0x10_0000, 6),
+            load(0xff0, 0x41_0ff0, 0x500, 0x500, 5),
+            load(0x2000, 0x1000_0000, 0x100, 0x100, 5),
+            load(0x3000, 0x2000_0000, 0x100, 0x100, 4),
+        ];
+        assert_eq!(address_of(&loads, 0x10), Some(0x40_0010));
+        assert_eq!(address_of(&loads, 0xff8), Some(0x41_0ff8));
+        assert_eq!(address_of(&loads, 0x14ef), Some(0x41_14ef));
+        assert_eq!(address_of(&loads, 0x14f0), None);
+        assert_eq!(address_of(&loads, 0x2004), Some(0x1000_0004));
+        assert_eq!(address_of(&loads, 0x3004), Some(0x2000_0004));
+        assert_eq!(address_of(&loads, u64::MAX), None);
+    }
+
+    #[test]
+    fn tables_can_be_taken_apart_and_put_together() {
+        let known = [
+            ("a", 0x10, 0x20, true),
+            ("b", 0x18, 0x4, true),
+            ("c", 0x40, 0x8, false),
+        ]
+        .map(|(name, start, size, sized)| KnownFunction {
+            start,
+            size,
+            name,
+            sized,
+        });
+        let table = FunctionTable::known(known);
+        assert!(table.all().eq(known));
+        let name = |address| {
+            let function = table.function(table.find(address)?)?;
+            Some(table.name(function))
+        };
+        assert_eq!(name(0x10), Some("a"));
+        assert_eq!(name(0x1b), Some("b"));
+        assert_eq!(name(0x1c), Some("a"));
+        assert_eq!(name(0x30), None);
+        assert_eq!(name(0x47), Some("c"));
+        assert_eq!(name(0x48), None);
+    }
+
+    /// Each template argument names the one before it twice.
+    #[test]
+    fn a_name_that_stands_for_gigabytes_stays_as_it_is() {
+        let doubled = |levels: usize| {
+            let digit = |n: usize| std::char::from_digit(n as u32, 36).unwrap();
+            let digit = |n: usize| digit(n).to_ascii_uppercase();
+            let mut name = "_Z1fSt4pairIiiE".to_owned();
+            // Substitution S_ is `std::pair`, S0_ the first pair, and each further pair adds one.
+            for level in 0..levels {
+                let before = digit(level);
+                name.push_str(&format!("S_IS{before}_S{before}_E"));
+            }
+            name
+        };
+        let lens: Vec<usize> = [4, 8].map(|n| demangle(&doubled(n)).len()).into();
+        assert!(lens[1] > 10 * lens[0], "{lens:?}");
+        let name = doubled(30);
+        assert_eq!(demangle(&name), name);
+    }
 
     #[test]
     fn names_are_demangled() {
@@ -213,6 +346,8 @@ mod tests {
             "core::fmt::write"
         );
         assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
-        assert_eq!(demangle("_Z"), "_Z");
+        for name in ["_Z", "a", "i", "Pc", "St", "f", "_GLOBAL__I_x", ""] {
+            assert_eq!(demangle(name), name);
+        }
     }
 }

@@ -1,8 +1,16 @@
 //! (file, offset, build ID) -> symbol, or the reason why there is none.
 //!
-//! Names come from four places and no other: the file that was mapped, if it is here and believed
-//! ([`files`]); the kernel symbols, the vdso image and the perf maps saved in the capture. "No name" is
+//! Names come from five places and no other: what was packed into the capture; the file that was mapped with its debug files, if they are here and
+//! believed; the kernel symbols, the vdso image and the perf maps saved in the capture. "No name" is
 //! data, not an error: the frame gets a label and its [`Reason`] is counted.
+//!
+//! ```text
+//! search   where a file may be            files        which of them is believed to be what was mapped
+//! sysroot  paths below --symfs            debug_files  separate debug files, by build ID or checksum
+//! sections an ELF file's bytes            elf          names from one file: DWARF first, then symbol tables
+//! dwarf    functions, inlined, lines      functions    symbol tables          vmlinux  the kernel's lines
+//! packed   what is in the capture         debuginfod   what servers have
+//! ```
 //!
 //! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
 //! `[memfd:name]` memory with a name but no path, `[heap]` and the like as the kernel calls them,
@@ -19,36 +27,46 @@
 )]
 
 pub mod debuginfod;
-pub mod files;
 pub mod functions;
 pub mod kernel;
 pub mod perf_map;
 
-mod companions;
+mod debug_files;
+mod dwarf;
 mod elf;
+mod files;
+mod flat;
 mod packed;
+mod search;
+mod sections;
+mod sysroot;
+mod vmlinux;
 
 use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
 use crate::capture::Pack;
-use crate::event::{BuildId, MappedFile, MappedKind};
-use crate::format::aid::{KernelSymbols, PerfMap, Vdso};
+use crate::event::{BuildId, InodeKey, MappedFile, MappedKind};
+use crate::format::aid::{KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{
-    FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SourceLine,
-    SymbolFrame,
+    FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SymbolFrame,
 };
 use crate::timeline::file_name;
 
-use debuginfod::{Debuginfod, What};
-use elf::{ElfReader, Symbol};
-use files::{Believed, Disbelief};
-use functions::{FunctionTable, demangle};
+pub use elf::FilesUsed;
+pub use packed::{HitFile, SymbolsByOffset};
+pub use search::{Fetch, FileKind};
+pub use vmlinux::KernelIdentity;
+
+use debuginfod::Debuginfod;
+use elf::{Module, Symbol};
+use files::{Disbelief, Finder};
+use functions::{FunctionTable, address_of, demangle, loads};
 use kernel::KernelTable;
 use packed::Unpacked;
-pub use packed::{HitFile, Sources, SymbolsByOffset};
 use perf_map::PerfMaps;
+use vmlinux::Vmlinux;
 
 /// Number of a mapped file in a [`Symbolizer`].
 pub type FileNumber = u32;
@@ -83,6 +101,40 @@ pub enum Code {
     Unknown(Reason),
 }
 
+/// Options of symbolization.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Recorded paths are looked up below these directories, first to last.
+    pub symfs: Vec<PathBuf>,
+    /// Directories with separate debug files, before the system's.
+    pub debug_dirs: Vec<PathBuf>,
+    /// Files without a build ID give no names.
+    pub require_build_id: bool,
+    /// The image of the recorded kernel.
+    pub vmlinux: Option<PathBuf>,
+    /// Source lines are wanted; without, line tables are not read. Inlined functions are found either way.
+    pub lines: bool,
+    /// What was packed into the capture is not used.
+    pub ignore_pack: bool,
+    /// Servers that are asked for files that are not here; `None`: nobody is asked.
+    pub debuginfod: Option<debuginfod::Settings>,
+}
+
+impl Default for Options {
+    /// This machine's files, with lines.
+    fn default() -> Options {
+        Options {
+            symfs: Vec::new(),
+            debug_dirs: Vec::new(),
+            require_build_id: false,
+            vmlinux: None,
+            lines: true,
+            ignore_pack: false,
+            debuginfod: None,
+        }
+    }
+}
+
 /// What names are missing of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lacking {
@@ -94,15 +146,17 @@ pub enum Lacking {
     Vdso,
 }
 
-/// Options of symbolization.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Recorded paths are looked up below this directory.
-    pub symfs: Option<PathBuf>,
-    /// What was packed into the capture is not used.
-    pub ignore_pack: bool,
-    /// Servers that are asked for files that are not here; `None`: nobody is asked.
-    pub debuginfod: Option<debuginfod::Settings>,
+/// How a mapped file is laid out, so that addresses in it can be translated when it is gone and its debug file is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Path as recorded.
+    pub path: Vec<u8>,
+    /// Which file, when known.
+    pub inode: Option<InodeKey>,
+    /// Its build ID.
+    pub build_id: Option<BuildId>,
+    /// Its PT_LOAD program headers.
+    pub loads: Vec<Load>,
 }
 
 /// What the capture itself carries for names.
@@ -114,23 +168,32 @@ pub struct Aid {
     pub vdso: Option<Vdso>,
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
+    /// Layouts of mapped files.
+    pub layouts: Vec<Layout>,
+    /// Which kernel it was; its `_stext` is taken from `kernel`.
+    pub kernel_identity: KernelIdentity,
     /// What was packed.
     pub pack: Pack,
-    /// Build ID of the kernel that was recorded.
-    pub kernel_build_id: Option<BuildId>,
+}
+
+/// The vdso: its functions and where they are in the image.
+struct VdsoTable {
+    functions: FunctionTable,
+    loads: Vec<Load>,
 }
 
 /// Resolves places to names, each once.
 pub struct Symbolizer {
     options: Options,
-    elf: ElfReader,
+    finder: Finder,
     kernel: KernelTable,
-    vdso: Option<FunctionTable>,
+    kernel_identity: KernelIdentity,
+    /// Looked for when the first kernel address is resolved.
+    vmlinux: Option<Option<Vmlinux>>,
+    vdso: Option<VdsoTable>,
     perf_maps: PerfMaps,
     pack: Pack,
-    kernel_build_id: Option<BuildId>,
     unpacked: Unpacked,
-    debuginfod: Option<Debuginfod>,
     files: Vec<FileEntry>,
     file_index: HashMap<MappedFile, FileNumber>,
     places: Vec<Place>,
@@ -145,9 +208,7 @@ struct FileEntry {
     file: MappedFile,
     name: String,
     /// Looked for when it is first needed.
-    state: Option<Result<Believed, Disbelief>>,
-    /// A downloaded debug file, once it was asked for.
-    debug: Option<Option<PathBuf>>,
+    state: Option<Result<Module, Disbelief>>,
     /// Frames of samples without a name.
     unnamed: u64,
     /// Why they have none; of several reasons, one that has to do with the file.
@@ -157,19 +218,32 @@ struct FileEntry {
 impl Symbolizer {
     /// A symbolizer with the aid of one capture.
     pub fn new(options: Options, aid: Aid) -> Symbolizer {
+        let kernel_identity = KernelIdentity {
+            stext: aid.kernel.stext,
+            ..aid.kernel_identity
+        };
+        let mut finder = Finder::new(&options, aid.layouts);
+        if let Some(settings) = options.debuginfod.clone() {
+            finder.fetch = Some(Box::new(Debuginfod::new(settings)));
+        }
         Symbolizer {
-            elf: ElfReader::new(options.symfs.as_deref()),
+            finder,
             pack: if options.ignore_pack {
                 Pack::default()
             } else {
                 aid.pack
             },
-            kernel_build_id: aid.kernel_build_id,
             unpacked: Unpacked::default(),
-            debuginfod: options.debuginfod.clone().map(Debuginfod::new),
             options,
             kernel: KernelTable::new(aid.kernel),
-            vdso: aid.vdso.and_then(|v| FunctionTable::parse(&*v.image)),
+            kernel_identity,
+            vmlinux: None,
+            vdso: aid.vdso.and_then(|v| {
+                Some(VdsoTable {
+                    functions: FunctionTable::parse(&*v.image)?,
+                    loads: loads(&*v.image),
+                })
+            }),
             perf_maps: PerfMaps::new(aid.perf_maps),
             files: Vec::new(),
             file_index: HashMap::new(),
@@ -179,6 +253,17 @@ impl Symbolizer {
             warnings: Vec::new(),
             naming: Naming::default(),
         }
+    }
+
+    /// Files that no place here has are asked for there.
+    pub fn set_fetch(&mut self, fetch: Box<dyn Fetch>) {
+        self.finder.fetch = Some(fetch);
+    }
+
+    /// The files a mapped file's names came from; `None` when it has not been needed, or was not believed.
+    pub fn files_used(&self, file: FileNumber) -> Option<&FilesUsed> {
+        let state = self.files.get(file as usize)?.state.as_ref()?;
+        state.as_ref().ok().map(Module::used)
     }
 
     /// The saved perf maps.
@@ -200,7 +285,6 @@ impl Symbolizer {
                 file: key.clone(),
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
                 state: None,
-                debug: None,
                 unnamed: 0,
                 reason: None,
             });
@@ -299,6 +383,14 @@ impl Symbolizer {
                 build_id: f.file.build_id.clone(),
                 reason: f.reason.unwrap_or(Reason::NoSymbol),
                 frames: f.unnamed,
+                detail: match &f.state {
+                    Some(Err(found))
+                        if found.reason != Reason::FileMissing && f.reason.is_some() =>
+                    {
+                        Some(found.message.clone())
+                    }
+                    _ => None,
+                },
             })
             .collect();
         naming
@@ -316,17 +408,23 @@ impl Symbolizer {
     pub fn resolve(&mut self, names: &mut Names) {
         let first = self.resolutions.len();
         let mut by_file: HashMap<FileNumber, Vec<u64>> = HashMap::new();
+        let mut kernel = Vec::new();
         for place in self.places.iter().skip(first) {
-            if let Code::File(file, offset) = place.code {
-                by_file.entry(file).or_default().push(offset);
+            match place.code {
+                Code::File(file, offset) => by_file.entry(file).or_default().push(offset),
+                Code::Kernel(address) => kernel.push(address),
+                _ => {}
             }
         }
-        let mut batches: Vec<(FileNumber, Vec<u64>)> = by_file.into_iter().collect();
-        batches.sort_unstable_by_key(|(file, _)| *file);
-        let mut batches: HashMap<FileNumber, Batch> = batches
-            .into_iter()
-            .map(|(file, offsets)| (file, self.batch(file, offsets)))
-            .collect();
+        let mut files: Vec<(FileNumber, Vec<u64>)> = by_file.into_iter().collect();
+        files.sort_unstable_by_key(|(file, _)| *file);
+        let mut batches = Batches {
+            files: files
+                .into_iter()
+                .map(|(file, offsets)| (file, self.batch(file, offsets, names)))
+                .collect(),
+            kernel: self.kernel_batch(kernel, names),
+        };
         for i in first..self.places.len() {
             let Some(place) = self.places.get(i).copied() else {
                 break;
@@ -337,36 +435,21 @@ impl Symbolizer {
     }
 
     /// All symbols of one file, by files of this machine. `offsets` ascend, each once.
-    fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>) -> Batch {
-        let debug = self.download(file);
+    fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>, names: &mut Names) -> Batch {
         let Some(entry) = self.files.get_mut(file as usize) else {
             return Batch::default();
         };
-        let symfs = self.options.symfs.as_deref();
-        let state = entry
-            .state
-            .get_or_insert_with(|| files::believe(&entry.file, symfs));
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let finder = &mut self.finder;
+        let lines = self.options.lines;
+        let state = entry.state.get_or_insert_with(|| {
+            let believed = finder.believe(&entry.file, &mut warn)?;
+            Ok(Module::open(believed, lines, finder.search(), &mut warn))
+        });
         let symbols = match state {
             Err(disbelief) => Err(disbelief.reason),
-            Ok(believed) => {
-                let warnings = &mut self.warnings;
-                let mut warn = |message| warnings.push(message);
-                let debug = debug.as_deref();
-                match self
-                    .elf
-                    .symbols_with(&believed.path, debug, &offsets, &mut warn)
-                {
-                    Ok(symbols) => Ok((believed.verified, symbols)),
-                    Err(message) => {
-                        warn(format!("{}: no names: {message}", believed.path.display()));
-                        *state = Err(Disbelief {
-                            reason: Reason::NotElf,
-                            message,
-                        });
-                        Err(Reason::NotElf)
-                    }
-                }
-            }
+            Ok(module) => Ok((module.verified, module.symbols(&offsets, names, &mut warn))),
         };
         Batch {
             offsets,
@@ -375,43 +458,35 @@ impl Symbolizer {
         }
     }
 
-    /// Asks the servers, if any, for what is not here of a file: all of it, or its debug file, which is given back.
-    fn download(&mut self, file: FileNumber) -> Option<PathBuf> {
-        let net = self.debuginfod.as_mut()?;
-        let entry = self.files.get_mut(file as usize)?;
-        let id = entry.file.build_id.clone()?;
-        let symfs = self.options.symfs.as_deref();
+    /// What the image of the kernel says of addresses.
+    fn kernel_batch(&mut self, mut addresses: Vec<u64>, names: &mut Names) -> Batch {
+        if addresses.is_empty() {
+            return Batch::default();
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
         let warnings = &mut self.warnings;
         let mut warn = |message| warnings.push(message);
-        let state = entry
-            .state
-            .get_or_insert_with(|| files::believe(&entry.file, symfs));
-        if state.is_err()
-            && let Some(path) = net.fetch(&id, What::Executable, &mut warn)
-        {
-            *state = Ok(Believed {
-                path,
-                verified: true,
-            });
-        }
-        let believed = state.as_ref().ok()?;
-        let debug = entry.debug.get_or_insert_with(|| {
-            let has_own = companions::has_debug_info(&believed.path)
-                || packed::debug_file(&believed.path, Some(&id), symfs).is_some();
-            if has_own {
-                return None;
-            }
-            net.fetch(&id, What::Debuginfo, &mut warn)
+        let (options, finder, identity) = (&self.options, &self.finder, &self.kernel_identity);
+        let vmlinux = self.vmlinux.get_or_insert_with(|| {
+            let given = options.vmlinux.as_deref();
+            Vmlinux::find(identity, given, options.lines, finder.search(), &mut warn)
         });
-        debug.clone()
+        let Some(vmlinux) = vmlinux else {
+            return Batch::default();
+        };
+        let symbols = addresses
+            .iter()
+            .map(|address| vmlinux.symbol(*address, names, &mut warn));
+        let symbols = Ok((true, symbols.collect()));
+        Batch {
+            offsets: addresses,
+            symbols,
+            reasons: HashMap::new(),
+        }
     }
 
-    fn name(
-        &self,
-        place: Place,
-        batches: &mut HashMap<FileNumber, Batch>,
-        names: &mut Names,
-    ) -> Resolution {
+    fn name(&self, place: Place, batches: &mut Batches, names: &mut Names) -> Resolution {
         let back = u64::from(place.is_return);
         let user = |names: &mut Names, name: &str, module: &str| Frame {
             name: names.intern(name),
@@ -422,13 +497,15 @@ impl Symbolizer {
         match place.code {
             Code::File(file, offset) => {
                 let module = self.files.get(file as usize).map_or("", |f| &f.name);
-                match batches
-                    .get_mut(&file)
-                    .map_or(Err(Reason::NoSymbol), |b| b.find(offset))
-                {
+                let batch = batches.files.get(&file);
+                match batch.map_or(Err(Reason::NoSymbol), |b| b.find(offset)) {
                     Ok((verified, symbol)) => {
                         let module = names.intern(module);
-                        named_by_elf(symbol, module, back, !verified, names)
+                        let whole = named_by_elf(symbol, (module, FrameKind::User), back, names);
+                        Resolution {
+                            unverified: !verified,
+                            ..whole
+                        }
                     }
                     Err(reason) => {
                         let label = format!("[{module}+{:#x}]", offset.saturating_add(back));
@@ -439,12 +516,13 @@ impl Symbolizer {
             Code::Vdso(offset) => {
                 let image = self.vdso.as_ref();
                 let found = image.and_then(|v| {
-                    let address = v.address_of(offset)?;
-                    v.find(address).map(|f| (f, address - f.start))
+                    let address = address_of(&v.loads, offset)?;
+                    let function = v.functions.function(v.functions.find(address)?)?;
+                    Some((v.functions.name(function), address - function.start))
                 });
                 match found {
-                    Some((f, inside)) => {
-                        named(user(names, &f.name, "[vdso]"), Some(inside + back), names)
+                    Some((name, inside)) => {
+                        named(user(names, name, "[vdso]"), Some(inside + back), names)
                     }
                     None => {
                         let reason = if image.is_some() {
@@ -466,25 +544,9 @@ impl Symbolizer {
                 _ => unnamed(user(names, "[anon]", "[anon]"), Reason::Anonymous, names),
             },
             Code::Kernel(address) => {
-                let found = self.kernel.find(address);
-                let name = found.map_or_else(
-                    || format!("[kernel+{:#x}]", address.saturating_add(back)),
-                    |s| demangle(&s.name),
-                );
-                let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
-                let frame = Frame {
-                    name: names.intern(&name),
-                    module: names.intern(&format!("[{module}]")),
-                    kind: FrameKind::Kernel,
-                    inlined: false,
-                };
-                if let Some(packed) = self.packed_kernel(address, back, frame, names) {
-                    return packed;
-                }
-                match found {
-                    Some(s) => named(frame, Some(address - s.start + back), names),
-                    None => unnamed(frame, Reason::NoKernelSymbol, names),
-                }
+                let batch = batches.kernel.find(address);
+                let image = batch.ok().map(|(_, symbol)| symbol);
+                self.kernel_name(address, back, image, names)
             }
             Code::Labelled(file) => {
                 let (label, reason) = self
@@ -494,6 +556,48 @@ impl Symbolizer {
                 unnamed(user(names, &label, &label), reason, names)
             }
             Code::Unknown(reason) => unnamed(user(names, "[unknown]", ""), reason, names),
+        }
+    }
+}
+
+impl Symbolizer {
+    /// The saved symbol of a kernel address, with what the kernel's `image` adds to it: inlined functions and lines.
+    fn kernel_name(
+        &self,
+        address: u64,
+        back: u64,
+        image: Option<&Symbol>,
+        names: &mut Names,
+    ) -> Resolution {
+        let found = self.kernel.find(address);
+        let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
+        let module = names.intern(&format!("[{module}]"));
+        if let Some(packed) = self.packed_kernel(address, names) {
+            return named_by_elf(&packed, (module, FrameKind::Kernel), back, names);
+        }
+        if let Some(image) = image {
+            let saved = found.map(|s| (names.intern(&demangle(&s.name)), Some(address - s.start)));
+            let (name, offset) = saved.unwrap_or((image.name, image.offset));
+            let symbol = Symbol {
+                name,
+                offset,
+                ..image.clone()
+            };
+            return named_by_elf(&symbol, (module, FrameKind::Kernel), back, names);
+        }
+        let name = found.map_or_else(
+            || format!("[kernel+{:#x}]", address.saturating_add(back)),
+            |s| demangle(&s.name),
+        );
+        let frame = Frame {
+            name: names.intern(&name),
+            module,
+            kind: FrameKind::Kernel,
+            inlined: false,
+        };
+        match found {
+            Some(s) => named(frame, Some(address - s.start + back), names),
+            None => unnamed(frame, Reason::NoKernelSymbol, names),
         }
     }
 }
@@ -532,26 +636,19 @@ fn unnamed(frame: Frame, reason: Reason, names: &mut Names) -> Resolution {
 
 fn named_by_elf(
     symbol: &Symbol,
-    module: NameId,
+    (module, kind): (NameId, FrameKind),
     back: u64,
-    unverified: bool,
     names: &mut Names,
 ) -> Resolution {
-    let own = (&symbol.name, &symbol.source);
-    let inlined = symbol.inlined.iter().map(|(name, source)| (name, source));
+    let own = (symbol.name, symbol.source);
     let chain = std::iter::once(own)
-        .chain(inlined)
+        .chain(symbol.inlined.iter().copied())
         .enumerate()
         .map(|(depth, (name, source))| {
-            let name = names.intern(name);
-            let source = source.as_ref().map(|(file, line)| SourceLine {
-                file: names.intern(file),
-                line: *line,
-            });
             let frame = Frame {
                 name,
                 module,
-                kind: FrameKind::User,
+                kind,
                 inlined: depth > 0,
             };
             SymbolFrame {
@@ -562,10 +659,16 @@ fn named_by_elf(
         .collect();
     Resolution {
         chain,
-        offset: symbol.offset.map(|offset| offset + back),
+        offset: symbol.offset.map(|offset| offset.saturating_add(back)),
         unnamed: None,
-        unverified,
+        unverified: false,
     }
+}
+
+/// What was looked up before names are given.
+struct Batches {
+    files: HashMap<FileNumber, Batch>,
+    kernel: Batch,
 }
 
 /// The symbols of one file at the offsets asked for.

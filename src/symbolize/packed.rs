@@ -2,23 +2,28 @@
 //! names that are to be packed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
 
 use hashbrown::HashMap;
-use object::read::ReadCache;
 
-use super::elf::Symbol;
-use super::functions::{FunctionTable, demangle};
-use super::{Batch, Code, FileNumber, Symbolizer, companions};
+use super::debug_files::DebugFile;
+use super::elf::{Module, Symbol};
+use super::files::{Believed, Opened};
+use super::functions::{FunctionTable, KnownFunction, address_of, demangle, loads};
+use super::sections::Sections;
+use super::{Batch, Code, FileNumber, Symbolizer};
 use crate::capture::pack::{Packed, PackedFile};
-use crate::elf_file::{open_regular, read_build_id};
+use crate::elf_file::read_build_id;
 use crate::event::{BuildId, MappedFile};
+use crate::format::aid::Load;
 use crate::format::packed::FileKey;
 use crate::format::packed::file::Role;
 use crate::format::packed::symbols::PackedSymbol;
-use crate::profile::{Frame, Names, Reason, Resolution, SourceLine, SymbolFrame};
-use crate::timeline::file_name;
+use crate::profile::{Names, Reason, SourceLine, SymbolFrame};
 
 /// Bytes of packed files that are unpacked in one run at most.
 const UNPACK_ALL: u64 = 16 << 30;
@@ -43,42 +48,38 @@ pub struct HitFile {
     pub unresolved: Vec<u64>,
 }
 
-/// The files of this machine that a mapped file's names come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sources {
-    /// The mapped file itself.
-    pub executable: PathBuf,
-    /// Its separate debug file.
-    pub debug: Option<PathBuf>,
-}
-
-/// Packed files that were needed, as files of their own for as long as they are used.
-#[derive(Debug, Default)]
+/// Packed files that were needed, for as long as they are used.
+#[derive(Default)]
 pub(super) struct Unpacked {
-    dir: Option<tempfile::TempDir>,
-    files: HashMap<FileNumber, Option<PathBuf>>,
-    tables: HashMap<FileNumber, Option<FunctionTable>>,
+    modules: HashMap<FileNumber, Option<Module>>,
+    tables: HashMap<FileNumber, Option<(Vec<Load>, FunctionTable)>>,
     bytes: u64,
 }
 
 impl Symbolizer {
     /// All symbols of one file: those packed, then those of files, then those of a packed symbol table.
-    pub(super) fn batch(&mut self, file: FileNumber, mut offsets: Vec<u64>) -> Batch {
+    pub(super) fn batch(
+        &mut self,
+        file: FileNumber,
+        mut offsets: Vec<u64>,
+        names: &mut Names,
+    ) -> Batch {
         offsets.sort_unstable();
         offsets.dedup();
         let entry = self.files.get(file as usize);
         let Some(mapped) = entry.map(|e| e.file.clone()) else {
             return Batch::default();
         };
-        if self.pack.is_empty() {
-            return self.batch_of_files(file, offsets);
+        let refused = self.options.require_build_id && mapped.build_id.is_none();
+        if self.pack.is_empty() || refused {
+            return self.batch_of_files(file, offsets, names);
         }
         let packed = self.pack.symbols(&mapped, &offsets);
         let named = |packed: &Packed| matches!(packed, Packed::Symbol(_));
         let pairs = || offsets.iter().zip(&packed);
         let rest: Vec<u64> = pairs().filter(|p| !named(p.1)).map(|p| *p.0).collect();
         let unknown = pairs().filter(|p| *p.1 == Packed::Unknown).map(|p| *p.0);
-        let further = self.beyond_hits(file, &mapped, &rest);
+        let further = self.beyond_hits(file, &mapped, &rest, names);
         let reasons = match &further {
             Err(reason) => unknown.map(|offset| (offset, *reason)).collect(),
             Ok(_) => HashMap::new(),
@@ -87,7 +88,7 @@ impl Symbolizer {
         let symbols = packed
             .into_iter()
             .map(|packed| match packed {
-                Packed::Symbol(symbol) => Some(unpack(symbol)),
+                Packed::Symbol(symbol) => Some(unpack(&symbol, names)),
                 _ => further.next().flatten(),
             })
             .collect();
@@ -104,187 +105,147 @@ impl Symbolizer {
         file: FileNumber,
         mapped: &MappedFile,
         offsets: &[u64],
+        names: &mut Names,
     ) -> Result<Vec<Option<Symbol>>, Reason> {
         if offsets.is_empty() {
             return Ok(Vec::new());
         }
-        let mut found = match self.unpacked_file(file, mapped) {
-            Some(path) => {
-                let warnings = &mut self.warnings;
-                let mut warn = |message| warnings.push(message);
-                self.elf.symbols(&path, offsets, &mut warn).ok()
+        let by_pack = self.unpacked_symbols(file, mapped, offsets, names);
+        let by_files = match by_pack {
+            Some(symbols) => Ok(symbols),
+            None => {
+                let batch = self.batch_of_files(file, offsets.to_vec(), names);
+                batch.symbols.map(|(_, symbols)| symbols)
             }
-            None => None,
         };
-        let mut failed = None;
-        if found.is_none() {
-            match self.batch_of_files(file, offsets.to_vec()).symbols {
-                Ok((_, symbols)) => found = Some(symbols),
-                Err(reason) => failed = Some(reason),
-            }
-        }
         let (pack, tables) = (&self.pack, &mut self.unpacked.tables);
         let table = tables.entry(file).or_insert_with(|| {
             let (loads, functions) = pack.table(mapped)?;
-            Some(FunctionTable::of_packed(&loads, functions))
+            let known = functions.iter().map(|f| KnownFunction {
+                start: f.start,
+                size: f.len,
+                name: &f.name,
+                sized: f.sized,
+            });
+            Some((loads, FunctionTable::known(known)))
         });
-        let symbols = match (found, failed) {
-            (Some(symbols), _) => symbols,
-            (None, Some(reason)) if table.is_none() => return Err(reason),
-            (None, _) => vec![None; offsets.len()],
+        let symbols = match (by_files, &table) {
+            (Ok(symbols), _) => symbols,
+            (Err(reason), None) => return Err(reason),
+            (Err(_), Some(_)) => vec![None; offsets.len()],
         };
-        let by_table = |offset: &u64| {
-            let table = table.as_ref()?;
-            let address = table.address_of(*offset)?;
-            let function = table.find(address)?;
+        let mut by_table = |offset: &u64| {
+            let (loads, table) = table.as_ref()?;
+            let address = address_of(loads, *offset)?;
+            let function = table.function(table.find(address)?)?;
             Some(Symbol {
-                name: demangle(&function.name),
-                offset: Some(address - function.start),
+                name: names.intern(&demangle(table.name(function))),
+                offset: address.checked_sub(function.start),
                 source: None,
                 inlined: Vec::new(),
             })
         };
         let both = symbols.into_iter().zip(offsets);
         Ok(both
-            .map(|(s, offset)| s.or_else(|| by_table(offset)))
+            .map(|(symbol, offset)| symbol.or_else(|| by_table(offset)))
             .collect())
     }
 
-    /// The packed file as a file, if there is one that is whole and what it is said to be.
-    fn unpacked_file(&mut self, file: FileNumber, mapped: &MappedFile) -> Option<PathBuf> {
-        if let Some(known) = self.unpacked.files.get(&file) {
-            return known.clone();
+    /// What the packed file says, if there is one that is whole and what it is said to be.
+    fn unpacked_symbols(
+        &mut self,
+        file: FileNumber,
+        mapped: &MappedFile,
+        offsets: &[u64],
+        names: &mut Names,
+    ) -> Option<Vec<Option<Symbol>>> {
+        if !self.unpacked.modules.contains_key(&file) {
+            let module = self.unpack_module(mapped);
+            self.unpacked.modules.insert(file, module);
         }
+        let module = self.unpacked.modules.get_mut(&file)?.as_mut()?;
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        Some(module.symbols(offsets, names, &mut warn))
+    }
+
+    fn unpack_module(&mut self, mapped: &MappedFile) -> Option<Module> {
         let packed = self.pack.files(mapped);
-        let path = packed
-            .iter()
-            .find(|p| p.role == Role::Executable)
-            .and_then(|executable| {
-                let debug = packed.iter().find(|p| p.role == Role::Debug);
-                let unpacked = self.unpack(file, mapped, executable, debug);
-                unpacked
-                    .map_err(|message| {
-                        let shown = String::from_utf8_lossy(&mapped.path);
-                        self.warnings
-                            .push(format!("{shown}: the packed file is not used: {message}"));
-                    })
-                    .ok()
-            });
-        self.unpacked.files.insert(file, path.clone());
-        path
-    }
-
-    fn unpack(
-        &mut self,
-        number: FileNumber,
-        mapped: &MappedFile,
-        executable: &PackedFile,
-        debug: Option<&PackedFile>,
-    ) -> Result<PathBuf, String> {
-        let dir = match &self.unpacked.dir {
-            Some(dir) => dir.path(),
-            None => {
-                let dir = tempfile::Builder::new().prefix("profiler-").tempdir();
-                let dir = dir.map_err(|err| format!("no temporary directory: {err}"))?;
-                self.unpacked.dir.insert(dir).path()
-            }
+        let mut open = |role, what: &str| {
+            let packed = packed.iter().find(|p| p.role == role)?;
+            let opened = self.unpack(packed, mapped);
+            opened
+                .map_err(|message| {
+                    let shown = String::from_utf8_lossy(&mapped.path);
+                    self.warnings
+                        .push(format!("{shown}: the packed {what} is not used: {message}"));
+                })
+                .ok()
         };
-        let dir = dir.join(number.to_string());
-        fs::create_dir(&dir).map_err(|err| format!("{}: {err}", dir.display()))?;
-        let path = dir.join(plain_name(&mapped.path).unwrap_or("executable".into()));
-        self.write(executable, &path, mapped)?;
-        if let Some(debug) = debug
-            && let Some(beside) = debug_name(&path).map(|name| dir.join(name))
-            && beside != path
-        {
-            // Without it there are still the names of the executable.
-            if let Err(message) = self.write(debug, &beside, mapped) {
-                let shown = String::from_utf8_lossy(&mapped.path);
-                self.warnings.push(format!(
-                    "{shown}: the packed debug file is not used: {message}"
-                ));
-                let _ = fs::remove_file(&beside);
-            }
-        }
-        Ok(path)
+        let sections = open(Role::Executable, "file")?;
+        let debug = open(Role::Debug, "debug file");
+        let path = PathBuf::from(OsStr::from_bytes(&mapped.path));
+        let believed = Believed {
+            loads: loads(sections.bytes()),
+            debug: debug.map(|sections| DebugFile {
+                path: path.clone(),
+                sections,
+            }),
+            binary: Some(Opened { path, sections }),
+            verified: mapped.build_id.is_some(),
+        };
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let lines = self.options.lines;
+        Some(Module::open(
+            believed,
+            lines,
+            self.finder.search(),
+            &mut warn,
+        ))
     }
 
-    fn write(
-        &mut self,
-        packed: &PackedFile,
-        path: &Path,
-        mapped: &MappedFile,
-    ) -> Result<(), String> {
+    /// A packed file as one without a name, compared with what was mapped.
+    fn unpack(&mut self, packed: &PackedFile, mapped: &MappedFile) -> Result<Rc<Sections>, String> {
         self.unpacked.bytes = self.unpacked.bytes.saturating_add(packed.size);
         if self.unpacked.bytes > UNPACK_ALL {
             return Err("the packed files are too large".to_owned());
         }
-        let io = |err: std::io::Error| format!("{}: {err}", path.display());
-        let mut file = File::create_new(path).map_err(io)?;
+        let mut file = tempfile::tempfile().map_err(|err| format!("no temporary file: {err}"))?;
         self.pack
             .unpack(packed, &mut file)
             .map_err(|err| err.to_string())?;
         match (&mapped.build_id, &mapped.version) {
-            (Some(wanted), _) => {
-                let file = File::open(path).map_err(io)?;
-                check_build_id(&file, wanted)
-            }
+            (Some(wanted), _) => check_build_id(&file, wanted)?,
             (None, Some(version))
                 if packed.role == Role::Executable && version.size != packed.size =>
             {
-                Err(format!(
+                return Err(format!(
                     "it has {} bytes, recorded were {}",
                     packed.size, version.size
-                ))
+                ));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(Rc::new(Sections::open(&file, false)?))
     }
 
-    /// What is packed for a kernel address, as `frame` with another name and what was inlined there.
-    pub(super) fn packed_kernel(
-        &self,
-        address: u64,
-        back: u64,
-        frame: Frame,
-        names: &mut Names,
-    ) -> Option<Resolution> {
+    /// What is packed for a kernel address: its name, lines, and what was inlined there.
+    pub(super) fn packed_kernel(&self, address: u64, names: &mut Names) -> Option<Symbol> {
         if self.pack.is_empty() {
             return None;
         }
-        let key = FileKey::of_kernel(self.kernel_build_id.as_ref()?);
-        let Some(Packed::Symbol(symbol)) = self.pack.symbols_of(&key, &[address]).pop() else {
-            return None;
-        };
-        let parts = std::iter::once((symbol.name, symbol.source)).chain(symbol.inlined);
-        let chain = parts.enumerate().map(|(depth, (name, source))| {
-            let name = names.intern(&name);
-            let source = source.map(|(file, line)| SourceLine {
-                file: names.intern(&file),
-                line,
-            });
-            let frame = Frame {
-                name,
-                inlined: depth > 0,
-                ..frame
-            };
-            SymbolFrame {
-                frame: names.frame_id(frame),
-                source,
-            }
-        });
-        Some(Resolution {
-            chain: chain.collect(),
-            offset: symbol.inside.map(|inside| inside.saturating_add(back)),
-            unnamed: None,
-            unverified: false,
-        })
+        let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
+        match self.pack.symbols_of(&key, &[address]).pop() {
+            Some(Packed::Symbol(symbol)) => Some(unpack(&symbol, names)),
+            _ => None,
+        }
     }
 
     /// Kernel addresses of which more is known here than the capture has: lines, and what was inlined. With the key to
     /// pack them under.
     pub fn kernel_hits(&self, names: &Names) -> Option<(FileKey, SymbolsByOffset)> {
-        let key = FileKey::of_kernel(self.kernel_build_id.as_ref()?);
+        let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
         let mut symbols: BTreeMap<u64, Option<PackedSymbol>> = BTreeMap::new();
         for (place, resolution) in self.places.iter().zip(&self.resolutions) {
             let Code::Kernel(address) = place.code else {
@@ -347,76 +308,6 @@ impl Symbolizer {
         files.sort_by(|a, b| (&a.file.path, a.number).cmp(&(&b.file.path, b.number)));
         files
     }
-
-    /// Where the names of a file come from; `None` when no file of this machine is believed.
-    pub fn sources(&self, file: FileNumber) -> Option<Sources> {
-        let entry = self.files.get(file as usize)?;
-        let believed = entry.state.as_ref()?.as_ref().ok()?;
-        let executable = believed.path.clone();
-        let root = self.options.symfs.as_deref();
-        let downloaded = entry.debug.clone().flatten();
-        let debug =
-            downloaded.or_else(|| debug_file(&executable, entry.file.build_id.as_ref(), root));
-        Some(Sources { executable, debug })
-    }
-}
-
-/// The separate debug file of `path` on this machine. Only one with the build ID wanted is one.
-pub(super) fn debug_file(
-    path: &Path,
-    id: Option<&BuildId>,
-    root: Option<&Path>,
-) -> Option<PathBuf> {
-    let is_the_one = |path: &PathBuf| match (open_regular(path), id) {
-        (Ok(file), Some(wanted)) => check_build_id(&file, wanted).is_ok(),
-        _ => false,
-    };
-    debug_candidates(path, id, root)
-        .into_iter()
-        .find(is_the_one)
-}
-
-/// Where the separate debug file of `path` may be.
-fn debug_candidates(path: &Path, id: Option<&BuildId>, root: Option<&Path>) -> Vec<PathBuf> {
-    let root = root.unwrap_or(Path::new("/"));
-    let dirs = [root.join("usr/lib/debug"), root.join("lib/debug")];
-    let mut found = Vec::new();
-    if let Some((first, rest)) = id.and_then(|id| split_hex(&id.to_string())) {
-        found.extend(dirs.iter().map(|dir| {
-            let name = format!("{rest}.debug");
-            dir.join(".build-id").join(&first).join(name)
-        }));
-    }
-    if let (Some(name), Some(beside)) = (debug_name(path), path.parent()) {
-        found.push(beside.join(&name));
-        found.push(beside.join(".debug").join(&name));
-        let below = beside.strip_prefix(root).unwrap_or(beside);
-        found.extend(dirs.iter().map(|dir| dir.join(below).join(&name)));
-    }
-    found
-}
-
-fn split_hex(hex: &str) -> Option<(String, String)> {
-    let (first, rest) = hex.split_at_checked(2)?;
-    (!rest.is_empty()).then(|| (first.to_owned(), rest.to_owned()))
-}
-
-/// The name an ELF file gives its debug file, without directories.
-fn debug_name(path: &Path) -> Option<PathBuf> {
-    let file = open_regular(path).ok()?;
-    let names = companions::names(&ReadCache::new(file));
-    names.first()?.file_name().map(PathBuf::from)
-}
-
-/// The last part of a recorded path, if it can be a file name.
-fn plain_name(path: &[u8]) -> Option<PathBuf> {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    let name = file_name(path);
-    let usual = !name.is_empty() && name.len() <= 255 && !name.contains(&0);
-    let usual = usual && name != b"." && name != b".." && !name.contains(&b'/');
-    usual.then(|| PathBuf::from(OsStr::from_bytes(name)))
 }
 
 fn check_build_id(file: &File, wanted: &BuildId) -> Result<(), String> {
@@ -427,12 +318,23 @@ fn check_build_id(file: &File, wanted: &BuildId) -> Result<(), String> {
     }
 }
 
-fn unpack(symbol: PackedSymbol) -> Symbol {
+fn unpack(symbol: &PackedSymbol, names: &mut Names) -> Symbol {
+    let source = |source: &Option<(String, u32)>, names: &mut Names| {
+        let (file, line) = source.as_ref()?;
+        Some(SourceLine {
+            file: names.intern(file),
+            line: *line,
+        })
+    };
     Symbol {
-        name: symbol.name,
+        name: names.intern(&symbol.name),
         offset: symbol.inside,
-        source: symbol.source,
-        inlined: symbol.inlined,
+        source: source(&symbol.source, names),
+        inlined: symbol
+            .inlined
+            .iter()
+            .map(|(name, place)| (names.intern(name), source(place, names)))
+            .collect(),
     }
 }
 

@@ -272,7 +272,7 @@ fn a_file_without_build_id_is_unverified() {
 }
 
 #[test]
-fn files_are_found_below_symfs_only() {
+fn files_are_found_below_symfs_before_the_recorded_path() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir_all(root.join("opt")).unwrap();
@@ -280,13 +280,23 @@ fn files_are_found_below_symfs_only() {
     let leaf = offset_of(&prog, "leaf");
     let mut mapped = recorded(&prog);
     let options = Options {
-        symfs: Some(root.clone()),
+        symfs: vec![root.clone()],
         ..Options::default()
     };
+    // Not below it, but the build ID vouches for the file at the recorded path ...
     let mut s = Fixture::new(options.clone(), Aid::default());
     let file = s.file(&mapped);
     assert_eq!(
-        resolve(&mut s, Code::File(file, leaf), false).unnamed,
+        resolve(&mut s, Code::File(file, leaf), false).chain,
+        ["leaf prog"]
+    );
+    // ... and nothing does for one without.
+    let plain = compile(dir.path(), "plain", C, &["-O1", "-Wl,--build-id=none"]);
+    let mut s = Fixture::new(options.clone(), Aid::default());
+    let file = s.file(&recorded(&plain));
+    let at = Code::File(file, offset_of(&plain, "leaf"));
+    assert_eq!(
+        resolve(&mut s, at, false).unnamed,
         Some(Reason::FileMissing)
     );
 
@@ -369,30 +379,57 @@ fn a_broken_file_costs_its_names_only() {
     let warnings = s.take_warnings();
     assert_eq!(warnings.len(), 1);
     assert!(
-        warnings[0].contains("debug information not used"),
+        warnings[0].contains("prog.debug: debug file not used"),
         "{warnings:?}"
     );
 }
 
-/// The library would wait for the other end of the FIFO.
+/// Nothing waits for the other end of a FIFO.
 #[test]
 fn a_debug_file_that_is_no_file_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
-    for (section, name, content) in [
+    for (section, name, content, flags, told) in [
         (
             ".gnu_debuglink",
             "prog.debug",
             &b"prog.debug\0\0\x01\x02\x03\x04"[..],
+            &["-g0"][..],
+            "it is not a regular file",
         ),
         (
             ".gnu_debugaltlink",
             "prog.alt",
             b"prog.alt\0aaaaaaaaaaaaaaaaaaaa",
+            &["-g"],
+            "some debug info is in prog.alt, not read",
         ),
-        (".debug_sup", "prog.sup", b"\x05\0\0prog.sup\0\x04aaaa"),
-        (".other", "prog.dwp", b"x"),
+        (
+            ".debug_sup",
+            "prog.sup",
+            b"\x05\0\0prog.sup\0\x04aaaa",
+            &["-g"],
+            "some debug info is in prog.sup, not read",
+        ),
+        (
+            ".other",
+            "prog.dwp",
+            b"x",
+            &["-g", "-gsplit-dwarf"],
+            "not read",
+        ),
     ] {
-        let path = compile(dir.path(), "prog", C, &["-O1", "-g", "-no-pie"]);
+        let path = compile(
+            dir.path(),
+            "prog",
+            C,
+            &[&["-O1", "-no-pie"], flags].concat(),
+        );
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap().path();
+            if entry.extension().is_some_and(|e| e == "dwo") {
+                fs::remove_file(entry).unwrap();
+            }
+        }
         let odd = dir.path().join(name);
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -417,10 +454,131 @@ fn a_debug_file_that_is_no_file_is_not_opened() {
         assert_eq!(found.chain, ["leaf prog"], "{section}");
         let warnings = s.take_warnings();
         assert!(
-            warnings.len() == 1 && warnings[0].contains("is not a regular file"),
+            warnings.len() == 1 && warnings[0].contains(told),
             "{section}: {warnings:?}"
         );
         fs::remove_file(odd).unwrap();
+    }
+}
+
+/// The program is gone; its debug file and the layout in the capture are left (A09, F8).
+#[test]
+fn a_program_that_is_gone_is_named_by_its_debug_file() {
+    for flags in [["-O1", "-g", "-no-pie"], ["-O1", "-g", "-pie"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let prog = compile(
+            dir.path(),
+            "prog",
+            C,
+            &[&flags[..], &["-Wl,--build-id"]].concat(),
+        );
+        let mapped = recorded(&prog);
+        let (leaf, outer) = (offset_of(&prog, "leaf"), offset_of(&prog, "outer"));
+        let layout = Layout {
+            path: mapped.path.clone(),
+            inode: None,
+            build_id: mapped.build_id.clone(),
+            loads: functions::loads(&*fs::read(&prog).unwrap()),
+        };
+        let hex = mapped.build_id.as_ref().unwrap().to_string();
+        let debug = dir.path().join(".build-id").join(&hex[..2]);
+        fs::create_dir_all(&debug).unwrap();
+        let debug = debug.join(format!("{}.debug", &hex[2..]));
+        let status = Command::new("objcopy")
+            .arg("--only-keep-debug")
+            .args([&prog, &debug])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        fs::remove_file(&prog).unwrap();
+        let options = Options {
+            debug_dirs: vec![dir.path().to_path_buf()],
+            ..Options::default()
+        };
+        // Without the layout nothing says where the code was.
+        let mut s = Fixture::new(options.clone(), Aid::default());
+        let file = s.file(&mapped);
+        assert_eq!(
+            resolve(&mut s, Code::File(file, leaf), false).unnamed,
+            Some(Reason::FileMissing)
+        );
+        // That of another build is no help.
+        for (id, named) in [
+            (BuildId::new(&[9; 20]), false),
+            (mapped.build_id.clone(), true),
+        ] {
+            let aid = Aid {
+                layouts: vec![Layout {
+                    build_id: id,
+                    ..layout.clone()
+                }],
+                ..Aid::default()
+            };
+            let mut s = Fixture::new(options.clone(), aid);
+            let file = s.file(&mapped);
+            let found = resolve(&mut s, Code::File(file, leaf), false);
+            assert_eq!(found.chain == ["leaf prog"], named);
+            if named {
+                assert_eq!((found.offset, found.lines), (Some(0), vec![3]));
+                let chains: Vec<_> = (0..32)
+                    .map(|i| resolve(&mut s, Code::File(file, outer + i), false).chain)
+                    .collect();
+                let whole = ["outer prog", "middle prog", "inner prog"];
+                assert!(chains.iter().any(|c| *c == whole), "{chains:?}");
+                let used = s.files_used(file).unwrap();
+                assert_eq!(
+                    (&used.executable, &used.debug),
+                    (&None, &Some(debug.clone()))
+                );
+            }
+        }
+    }
+}
+
+/// Any byte of the debug information may be anything: no panic, no hang, and what is not broken is named.
+#[test]
+fn damaged_debug_information_costs_no_more_than_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let prog = compile(dir.path(), "prog", C, &["-O1", version, "-Wl,--build-id"]);
+        let mapped = recorded(&prog);
+        let whole = fs::read(&prog).unwrap();
+        let sections: Vec<(usize, usize)> = {
+            let elf = object::File::parse(&*whole).unwrap();
+            let sections = elf.sections();
+            let debug = sections.filter(|s| s.name().is_ok_and(|n| n.starts_with(".debug_")));
+            debug
+                .map(|s| s.file_range().unwrap())
+                .map(|(offset, len)| (offset as usize, len as usize))
+                .collect()
+        };
+        let outer = offset_of(&prog, "outer");
+        let mut random = 0x2545_f491_4f6c_dd1du64;
+        for round in 0..400 {
+            let mut bytes = whole.clone();
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let (offset, len) = sections[random as usize % sections.len()];
+                bytes[offset + (random >> 16) as usize % len] = (random >> 48) as u8;
+            }
+            fs::write(&prog, &bytes).unwrap();
+            let mut s = symbolizer();
+            let file = s.file(&mapped);
+            for offset in outer..outer + 40 {
+                s.place(Place {
+                    code: Code::File(file, offset),
+                    is_return: false,
+                });
+            }
+            let Fixture { symbolizer, names } = &mut s;
+            symbolizer.resolve(names);
+            let first = symbolizer.resolution(0).unwrap();
+            assert!(!first.chain.is_empty());
+            assert_eq!(first.unnamed, None);
+            assert!(symbolizer.take_warnings().len() <= 2);
+        }
     }
 }
 

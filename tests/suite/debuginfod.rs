@@ -44,8 +44,8 @@ impl Bench {
             .arg("-o")
             .args([app.clone(), path("whole")]));
 
-        let elf = Elf::open(&path("whole"));
-        let mapped = Elf::open(&app).mapped();
+        let elf = Elf::open(path("whole"));
+        let mapped = Elf::open(app.clone()).mapped();
         let mut s = Scene::new();
         let process = s.process(100, 500);
         s.image(process, 0, 0, "app");

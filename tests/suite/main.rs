@@ -1,5 +1,6 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
+mod agreement;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
 mod format;

@@ -216,7 +216,7 @@ fn lines_and_inlined_functions_are_packed() {
     let mut gcc = std::process::Command::new("gcc");
     gcc.args(["-O1", "-g", "-fcf-protection=none", "-Wl,--build-id", "-o"]);
     assert!(gcc.arg(&path).arg(&source).status().unwrap().success());
-    let elf = Elf::open(&path);
+    let elf = Elf::open(path.clone());
     let mut s = Scene::new();
     let app = s.process(100, 500);
     s.image(app, 0, 0, "app");

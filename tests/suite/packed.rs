@@ -1,10 +1,11 @@
 //! Packed symbols, tables and files as bytes: round trips, and noise that must not harm.
 
 use bprof::event::{BuildId, FileVersion};
+use bprof::format::aid::Load;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
 use bprof::format::packed::symbols::{Builder, PackedSymbol, PackedSymbols};
-use bprof::format::packed::table::{Loaded, PackedFunction, PackedTable};
+use bprof::format::packed::table::{PackedFunction, PackedTable};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -65,12 +66,20 @@ fn build(key: &FileKey, symbols: &Symbols) -> Vec<u8> {
 }
 
 fn table() -> impl Strategy<Value = PackedTable> {
-    let load =
-        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(offset, len, address)| Loaded {
-            offset,
-            len,
-            address,
-        });
+    let load = (
+        any::<u64>(),
+        any::<u64>(),
+        any::<u64>(),
+        any::<u64>(),
+        any::<u32>(),
+    );
+    let load = load.prop_map(|(offset, vaddr, file_size, mem_size, flags)| Load {
+        offset,
+        vaddr,
+        file_size,
+        mem_size,
+        flags,
+    });
     let function = (0..u64::MAX / 2, 0..u64::MAX / 2, "\\PC{0,6}", any::<bool>());
     let function = function.prop_map(|(start, len, name, sized)| PackedFunction {
         start,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::Texts;
 use super::{FileKey, FormatError, Problem, limits};
+use crate::format::aid::Load;
 use crate::format::columns::{self, Constant, Layout};
 use crate::format::input::Input;
 use crate::format::meta;
@@ -19,17 +20,6 @@ use crate::format::meta;
 const WHAT: &str = "packed symbol table";
 /// The symbol says how long it is; without it the end is where the next function begins.
 const SIZED: u64 = 1;
-
-/// A part of a file that is mapped when it is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loaded {
-    /// Offset in the file.
-    pub offset: u64,
-    /// Bytes in the file.
-    pub len: u64,
-    /// Address in the image.
-    pub address: u64,
-}
 
 /// A function of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +39,8 @@ pub struct PackedFunction {
 pub struct PackedTable {
     /// Of which file.
     pub file: FileKey,
-    /// What of the file is loaded where.
-    pub loads: Vec<Loaded>,
+    /// Its PT_LOAD program headers.
+    pub loads: Vec<Load>,
     /// Sorted by start.
     pub functions: Vec<PackedFunction>,
 }
@@ -58,7 +48,7 @@ pub struct PackedTable {
 #[derive(Serialize, Deserialize)]
 struct Head {
     file: FileKey,
-    loads: Vec<Loaded>,
+    loads: Vec<Load>,
 }
 
 impl PackedTable {

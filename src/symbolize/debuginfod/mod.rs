@@ -14,27 +14,9 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::search::{Fetch as FetchFiles, FileKind};
 use crate::elf_file::{open_regular, read_build_id};
 use crate::event::BuildId;
-
-/// What of a program is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
-    /// The program or library itself.
-    Executable,
-    /// Its debug information.
-    Debuginfo,
-}
-
-impl What {
-    /// The name in URLs and in the cache.
-    pub fn name(self) -> &'static str {
-        match self {
-            What::Executable => "executable",
-            What::Debuginfo => "debuginfo",
-        }
-    }
-}
 
 /// Seconds a server may do nothing when DEBUGINFOD_TIMEOUT does not say so.
 const TIMEOUT: u64 = 30;
@@ -55,7 +37,7 @@ pub struct Debuginfod {
     cache: PathBuf,
     limits: Limits,
     /// Nobody has these: asked once in a run.
-    absent: HashSet<(BuildId, What)>,
+    absent: HashSet<(BuildId, FileKind)>,
     fetch: Box<Fetch>,
 }
 
@@ -68,7 +50,7 @@ struct Server {
     dead: bool,
 }
 
-/// What a download may cost.
+/// FileKind a download may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
     /// Time in which something must happen.
@@ -167,12 +149,14 @@ impl Debuginfod {
             fetch,
         }
     }
+}
 
-    /// The file, from the cache or from the first server that has it. `warn` is told what went wrong on the way.
-    pub fn fetch(
+impl FetchFiles for Debuginfod {
+    /// The file, from the cache or from the first server that has it.
+    fn fetch(
         &mut self,
         id: &BuildId,
-        what: What,
+        what: FileKind,
         warn: &mut dyn FnMut(String),
     ) -> Option<PathBuf> {
         if let Some(path) = cached_below(&self.cache, id, what) {
@@ -182,7 +166,7 @@ impl Debuginfod {
             return None;
         }
         for server in self.servers.iter_mut().filter(|s| !s.dead) {
-            let url = format!("{}/buildid/{id}/{}", server.url, what.name());
+            let url = format!("{}/buildid/{id}/{}", server.url, what.debuginfod_name());
             match download(&mut self.fetch, &url, &self.limits, &self.cache, id, what) {
                 Ok(Some(path)) => return Some(path),
                 Ok(None) => {}
@@ -219,12 +203,8 @@ pub fn cache_dir() -> Option<PathBuf> {
 }
 
 /// A file of the cache, if it is there and has that build ID.
-pub fn cached(id: &BuildId, what: What) -> Option<PathBuf> {
-    cached_below(&cache_dir()?, id, what)
-}
-
-fn cached_below(cache: &Path, id: &BuildId, what: What) -> Option<PathBuf> {
-    let path = cache.join(id.to_string()).join(what.name());
+fn cached_below(cache: &Path, id: &BuildId, what: FileKind) -> Option<PathBuf> {
+    let path = cache.join(id.to_string()).join(what.debuginfod_name());
     let file = open_regular(&path).ok()?;
     matches!(read_build_id(&file), Ok(Some(found)) if found == *id).then_some(path)
 }
@@ -237,7 +217,7 @@ fn download(
     limits: &Limits,
     cache: &Path,
     id: &BuildId,
-    what: What,
+    what: FileKind,
 ) -> Result<Option<PathBuf>, Failure> {
     let dir = cache.join(id.to_string());
     let kept =
@@ -259,7 +239,7 @@ fn download(
         }
         _ => return Err(Failure::File("not used: it has no build ID".to_owned())),
     }
-    let path = dir.join(what.name());
+    let path = dir.join(what.debuginfod_name());
     keep(&file, &dir, &path).map_err(kept)?;
     Ok(Some(path))
 }
@@ -344,9 +324,9 @@ mod tests {
         });
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
-        let path = net.fetch(&id, What::Debuginfo, &mut warn).unwrap();
+        let path = net.fetch(&id, FileKind::Debuginfo, &mut warn).unwrap();
         assert_eq!(path, dir.path().join(format!("{id}/debuginfo")));
-        let again = net.fetch(&id, What::Debuginfo, &mut warn);
+        let again = net.fetch(&id, FileKind::Debuginfo, &mut warn);
         assert_eq!(again, Some(path.clone()));
         assert_eq!(
             *asked.lock().unwrap(),
@@ -374,7 +354,7 @@ mod tests {
         let mut warn = |message| warnings.push(message);
         let (one, two) = (BuildId::new(&[1, 2]).unwrap(), BuildId::new(&[3]).unwrap());
         for id in [&one, &one, &two] {
-            assert_eq!(net.fetch(id, What::Executable, &mut warn), None);
+            assert_eq!(net.fetch(id, FileKind::Executable, &mut warn), None);
         }
         assert_eq!(
             *asked.lock().unwrap(),
@@ -399,7 +379,7 @@ mod tests {
         let other = BuildId::new(&[9; 20]).unwrap();
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
-        assert_eq!(net.fetch(&other, What::Executable, &mut warn), None);
+        assert_eq!(net.fetch(&other, FileKind::Executable, &mut warn), None);
         assert!(
             warnings
                 .iter()

@@ -3,18 +3,19 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use bprof::capture::{CaptureWriter, SampleInput};
 use bprof::event::{
-    BuildId, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp, sample_flags,
+    BuildId, FileVersion, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp, sample_flags,
 };
 use bprof::format::aid::{KernelSymbol, KernelSymbols};
 use bprof::format::end::{End, EndReason};
 use bprof::format::header::{EventInfo, Header, Sampling};
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Task};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSegment, ObjectSymbol};
 
 /// A real program, so that names come out of an ELF file. Its functions are long enough for a return
 /// address in the middle.
@@ -48,25 +49,50 @@ impl Elf {
             .arg(&path)
             .arg(&text);
         assert!(gcc.status().unwrap().success());
-        Elf::open(&path)
+        Elf::open(path)
     }
 
-    /// A program that is there, with a build ID.
-    pub fn open(path: &Path) -> Elf {
-        let path = path.to_path_buf();
+    /// Compiles `dir/name` from a source file that is there, with flags of choice.
+    pub fn with(dir: &Path, name: &str, compiler: &str, source: &Path, flags: &[&str]) -> Elf {
+        let path = dir.join(name);
+        let mut command = Command::new(compiler);
+        command.current_dir(dir).args(flags).arg("-o").arg(&path);
+        let status = command.arg(source).status().unwrap();
+        assert!(status.success(), "{compiler} {flags:?}");
+        Elf::open(path)
+    }
+
+    /// A file that is there.
+    pub fn open(path: PathBuf) -> Elf {
         let bytes = fs::read(&path).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
-        let note = elf
-            .section_by_name(".note.gnu.build-id")
-            .unwrap()
-            .data()
-            .unwrap()
-            .to_vec();
+        let build_id = elf.build_id().unwrap().and_then(BuildId::new);
         Elf {
             path,
-            build_id: BuildId::new(&note[16..]),
+            build_id,
             bytes,
         }
+    }
+
+    /// File offsets of a function's bytes.
+    pub fn range(&self, function: &str) -> std::ops::Range<u64> {
+        let elf = object::File::parse(&*self.bytes).unwrap();
+        let mut symbols = elf.symbols();
+        let symbol = symbols.find(|s| s.name() == Ok(function)).unwrap();
+        let start = self.offset(function);
+        start..start + symbol.size()
+    }
+
+    /// File offsets of the one function in whose mangled name `part` is.
+    pub fn range_like(&self, part: &str) -> std::ops::Range<u64> {
+        let elf = object::File::parse(&*self.bytes).unwrap();
+        let mut names = elf.symbols().filter_map(|s| s.name().ok());
+        let name = names.find(|name| name.contains(part)).unwrap();
+        self.range(name)
+    }
+
+    pub fn build_id(&self) -> &BuildId {
+        self.build_id.as_ref().unwrap()
     }
 
     /// File offset of a function.
@@ -89,10 +115,43 @@ impl Elf {
             path: self.path.as_os_str().as_bytes().to_vec(),
             build_id: self.build_id.clone(),
             inode: None,
-            version: None,
+            version: self.build_id.is_none().then(|| self.version()),
             deleted: false,
         }
     }
+
+    fn version(&self) -> FileVersion {
+        let meta = fs::metadata(&self.path).unwrap();
+        FileVersion {
+            size: meta.len(),
+            mtime_sec: meta.mtime(),
+            mtime_nsec: meta.mtime_nsec() as u32,
+        }
+    }
+}
+
+/// Runs a tool of binutils and the like, which must work.
+pub fn tool(dir: &Path, name: &str, args: &[&str]) {
+    let mut command = Command::new(name);
+    let status = command.current_dir(dir).args(args).status();
+    let status =
+        status.unwrap_or_else(|err| panic!("{name}: {err} (see PACKAGES in the Makefile)"));
+    assert!(status.success(), "{name} {args:?}");
+}
+
+/// A capture of `file`, one sample at each of `offsets`.
+pub fn hits(file: &MappedFile, offsets: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let mut s = Scene::new();
+    let app = s.process(100, 500);
+    s.image(app, 0, 0, "app");
+    s.map(app, 0, BASE, file);
+    for (i, offset) in offsets.into_iter().enumerate() {
+        s.sample(Taken {
+            user: &[BASE + offset],
+            ..Taken::of(app, 100, "app", 1_000_000_000 + i as u64)
+        });
+    }
+    s.finish()
 }
 
 /// Something mapped that is no file.

@@ -1,6 +1,9 @@
 //! `profiler report` as a program: the text of every view, identity, exit codes and manners.
 
+mod debug_files;
 pub mod fixture;
 mod identity;
+mod kernel;
 mod manners;
+mod symbols;
 mod views;
