@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use memmap2::Mmap;
 
+use crate::capture::mapped::Guarded;
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
 use crate::elf_file::{OpenError, open_regular, read_build_id};
@@ -263,15 +263,16 @@ fn says_more(now: Option<&PackedSymbol>, have: &Packed) -> bool {
 fn table(sources: &FilesUsed) -> Option<(Vec<Load>, FunctionTable)> {
     let map = |path: &Path| {
         let file = open_regular(path).ok()?;
-        // SAFETY: the bytes may change under us; they are only parsed, and every read is checked.
-        unsafe { Mmap::map(&file) }.ok()
+        Guarded::new(&file).ok()
     };
     // Offsets are those of the mapped file; a debug file has other ones.
     let executable = map(sources.executable.as_deref()?)?;
     let debug = sources.debug.as_deref().and_then(map);
     let images = [&executable].into_iter().chain(&debug);
     let table = FunctionTable::of(images.map(|map| &**map));
-    Some((loads(&*executable), table))
+    let loads = loads(&*executable);
+    let shrunk = executable.has_shrunk() || debug.as_ref().is_some_and(Guarded::has_shrunk);
+    (!shrunk).then_some((loads, table))
 }
 
 /// Appends the functions of a file, by its own symbol table and that of its debug file, if there is room for them.

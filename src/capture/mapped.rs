@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,6 +17,12 @@ use memmap2::Mmap;
 #[derive(Debug)]
 pub struct Mapped {
     file: File,
+    map: Guarded,
+}
+
+/// The bytes of a mapped file; those of pages that are gone since are zeros.
+#[derive(Debug)]
+pub struct Guarded {
     map: Mmap,
     slot: &'static Slot,
 }
@@ -30,8 +37,8 @@ struct Slot {
     shrunk: AtomicBool,
 }
 
-/// Captures mapped at one time at most.
-const SLOTS: usize = 64;
+/// Files mapped at one time at most.
+const SLOTS: usize = 8192;
 static RANGES: [Slot; SLOTS] = [const {
     Slot {
         taken: AtomicBool::new(false),
@@ -41,17 +48,17 @@ static RANGES: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-impl Mapped {
+impl Guarded {
     /// Maps all of `file`, which is a regular file.
-    pub fn new(file: File) -> io::Result<Mapped> {
+    pub fn new(file: &File) -> io::Result<Guarded> {
         install()?;
         let free = RANGES
             .iter()
             .find(|slot| !slot.taken.swap(true, Ordering::AcqRel));
-        let slot = free.ok_or_else(|| io::Error::other("too many captures are open"))?;
-        // SAFETY: the bytes may change under us. They are only ever copied out, by `read`, and are hostile input
-        // to everything after it.
-        let map = match unsafe { Mmap::map(&file) } {
+        let slot = free.ok_or_else(|| io::Error::other("too many files are open"))?;
+        // SAFETY: the bytes may change under us. They are hostile input to everything, and nothing that was found out
+        // about them is relied on for safety.
+        let map = match unsafe { Mmap::map(file) } {
             Ok(map) => map,
             Err(err) => {
                 slot.taken.store(false, Ordering::Release);
@@ -62,7 +69,36 @@ impl Mapped {
         slot.shrunk.store(false, Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
         slot.end.store(start + map.len(), Ordering::Release);
-        Ok(Mapped { file, map, slot })
+        Ok(Guarded { map, slot })
+    }
+
+    /// Whether bytes that were asked for were gone: what was read is not what was in the file.
+    pub fn has_shrunk(&self) -> bool {
+        self.slot.shrunk.load(Ordering::Acquire)
+    }
+}
+
+impl Deref for Guarded {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.slot.end.store(0, Ordering::Release);
+        self.slot.start.store(0, Ordering::Release);
+        self.slot.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Mapped {
+    /// Maps all of `file`, which is a regular file.
+    pub fn new(file: File) -> io::Result<Mapped> {
+        let map = Guarded::new(&file)?;
+        Ok(Mapped { file, map })
     }
 
     /// What the system says of the file now.
@@ -81,19 +117,11 @@ impl Mapped {
         let end = range.end as u64;
         out.extend_from_slice(self.map.get(range).ok_or(io::ErrorKind::UnexpectedEof)?);
         // The rest of a page the file still has in part reads as zeros without any signal.
-        if self.slot.shrunk.load(Ordering::Acquire) || self.file.metadata()?.len() < end {
+        if self.map.has_shrunk() || self.file.metadata()?.len() < end {
             out.clear();
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        self.slot.end.store(0, Ordering::Release);
-        self.slot.start.store(0, Ordering::Release);
-        self.slot.taken.store(false, Ordering::Release);
     }
 }
 
@@ -182,7 +210,7 @@ mod tests {
             mapped.read(0..17 * 4096, &mut out).map_err(|e| e.kind()),
             Err(io::ErrorKind::UnexpectedEof)
         );
-        let slot = mapped.slot;
+        let slot = mapped.map.slot;
         drop(mapped);
         assert!(!slot.taken.load(Ordering::Relaxed));
     }

@@ -17,7 +17,7 @@
 pub mod append;
 mod incoming;
 mod intern;
-mod mapped;
+pub(crate) mod mapped;
 pub mod pack;
 pub mod place;
 pub mod reader;

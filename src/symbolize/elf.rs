@@ -127,6 +127,11 @@ impl Module {
         }
     }
 
+    /// Whether a file became shorter while it was read: what it gave may be anything.
+    pub fn has_shrunk(&self) -> bool {
+        self.images.iter().any(|image| image.have_shrunk())
+    }
+
     /// Where names come from.
     pub fn used(&self) -> &FilesUsed {
         &self.used
@@ -197,14 +202,14 @@ impl Module {
         }
         let table = self.table(warn);
         let mangled = table.name(table.function(number)?);
+        let whole = demangle(mangled);
         // Without the mark of a part or a clone: it is that function all the same.
-        let whole = mangled.split('.').next().unwrap_or(mangled);
-        let full = demangle(whole);
+        let full = whole.split(" [clone ").next().unwrap_or(&whole);
         // The function's own name, without scopes and what a template was given.
         let own = names.text(plain).split('<').next().unwrap_or("");
         let last = own.rsplit("::").next().unwrap_or(own);
-        let says_more = full != whole && full.contains(last);
-        let name = says_more.then(|| names.intern(&full));
+        let says_more = whole != mangled && full.contains(last);
+        let name = says_more.then(|| names.intern(full));
         self.fuller_names.insert((plain, number), name);
         name
     }

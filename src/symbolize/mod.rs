@@ -449,8 +449,21 @@ impl Symbolizer {
         });
         let symbols = match state {
             Err(disbelief) => Err(disbelief.reason),
-            Ok(module) => Ok((module.verified, module.symbols(&offsets, names, &mut warn))),
+            Ok(module) => {
+                let symbols = module.symbols(&offsets, names, &mut warn);
+                match module.has_shrunk() {
+                    false => Ok((module.verified, symbols)),
+                    true => Err(Reason::Unreadable),
+                }
+            }
         };
+        if let (Err(Reason::Unreadable), Some(Ok(_))) = (&symbols, &entry.state) {
+            let path = String::from_utf8_lossy(&entry.file.path);
+            let message = format!("{path} became shorter while it was read");
+            warn(format!("{message}: it gives no names from here on"));
+            let reason = Reason::Unreadable;
+            entry.state = Some(Err(Disbelief { reason, message }));
+        }
         Batch {
             offsets,
             symbols,

@@ -6,15 +6,16 @@ use std::io::Read;
 use std::ops::Range;
 
 use gimli::SectionId;
-use memmap2::Mmap;
 use object::{CompressionFormat, Object, ObjectSection};
+
+use crate::capture::mapped::Guarded;
 
 /// Sections larger than this are not inflated.
 const MAX_INFLATED: u64 = 4 << 30;
 
 /// An ELF file.
 pub(super) struct Sections {
-    map: Mmap,
+    map: Guarded,
     /// Debug sections, by [`SectionId`].
     debug: Vec<Section>,
 }
@@ -53,9 +54,7 @@ const OF_PACKAGES: [SectionId; 6] = [
 impl Sections {
     /// Maps `file`. With `split` its sections are those of a `.dwo` or `.dwp` file.
     pub fn open(file: &File, split: bool) -> Result<Sections, String> {
-        // SAFETY: the bytes may change under us: nothing is believed twice, everything read is checked. A file
-        // that shrinks ends the program with SIGBUS, as it does every reader that maps files.
-        let map = unsafe { Mmap::map(file) }.map_err(|err| err.to_string())?;
+        let map = Guarded::new(file).map_err(|err| err.to_string())?;
         let elf = object::File::parse(&*map).map_err(|err| err.to_string())?;
         if !elf.is_little_endian() {
             return Err("big-endian files are not supported".to_owned());
@@ -97,6 +96,11 @@ impl Sections {
     /// The whole file.
     pub fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Whether bytes that were asked for are gone: the file became shorter after it was opened.
+    pub fn have_shrunk(&self) -> bool {
+        self.map.has_shrunk()
     }
 
     /// Whether it is a debug file: the sections for code are there, their bytes are not. Its program headers say nothing about

@@ -535,6 +535,36 @@ fn a_program_that_is_gone_is_named_by_its_debug_file() {
     }
 }
 
+/// The pages are gone, and the kernel says so with a signal.
+#[test]
+fn a_file_that_shrinks_costs_its_names_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let prog = compile(dir.path(), "prog", C, &["-O1", "-g", "-Wl,--build-id"]);
+    let (leaf, main) = (offset_of(&prog, "leaf"), offset_of(&prog, "main"));
+    let mut s = symbolizer();
+    let file = s.file(&recorded(&prog));
+    assert_eq!(
+        resolve(&mut s, Code::File(file, leaf), false).chain,
+        ["leaf prog"]
+    );
+    let opened = fs::OpenOptions::new().write(true).open(&prog).unwrap();
+    opened.set_len(0).unwrap();
+    // Each file has had its line table read, so ask for something that was not.
+    for at in 0..3 {
+        let place = s.place(Place {
+            code: Code::File(file, main + at),
+            is_return: false,
+        });
+        let Fixture { symbolizer, names } = &mut s;
+        symbolizer.resolve(names);
+        let unnamed = symbolizer.resolution(place).unwrap().unnamed;
+        assert_eq!(unnamed, Some(Reason::Unreadable));
+    }
+    let warnings = s.take_warnings();
+    let told = warnings.iter().filter(|w| w.contains("became shorter"));
+    assert_eq!(told.count(), 1, "{warnings:?}");
+}
+
 /// Any byte of the debug information may be anything: no panic, no hang, and what is not broken is named.
 #[test]
 fn damaged_debug_information_costs_no_more_than_itself() {

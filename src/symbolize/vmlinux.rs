@@ -116,7 +116,8 @@ impl Vmlinux {
             return None;
         }
         let inside = address.wrapping_sub(self.moved);
-        self.module.symbol(inside, names, warn)
+        let symbol = self.module.symbol(inside, names, warn);
+        symbol.filter(|_| !self.module.has_shrunk())
     }
 }
 
