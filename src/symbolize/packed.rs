@@ -252,7 +252,9 @@ impl Symbolizer {
                 continue;
             };
             let chain = &resolution.chain;
-            let more = chain.len() > 1 || chain.iter().any(|part| part.source.is_some());
+            let more = chain.len() > 1
+                || chain.iter().any(|part| part.source.is_some())
+                || self.kernel.find(address).is_none();
             if more && resolution.unnamed.is_none() {
                 let back = u64::from(place.is_return);
                 let inside = resolution.offset.and_then(|o| o.checked_sub(back));
