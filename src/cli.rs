@@ -166,11 +166,14 @@ A name is given only by the file that was mapped: a file is believed when its bu
 one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
 [file+offset], and why is counted. Each report opens with how complete it is (with --folded, on standard error).
 
-Files are looked for in this order, until one is believed:
+What was packed into the capture is used first (profiler pack). Other files are looked for in this order, until one is \
+believed:
   1. the recorded path below each --symfs DIR (links stay inside of DIR; /lib and /usr/lib are tried for each other)
   2. by build ID: DIR/usr/lib/debug of each --symfs, each --debug-dir, /usr/lib/debug (.build-id/xx/yyyy)
   3. debuginfod's cache ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME/debuginfod_client, ~/.cache/debuginfod_client)
   4. the recorded path on this machine; with --symfs only for files that have a build ID
+  5. with --debuginfod: the servers in $DEBUGINFOD_URLS, by build ID; what they give stays in the cache ($DEBUGINFOD_TIMEOUT, \
+$DEBUGINFOD_MAXTIME, $DEBUGINFOD_MAXSIZE bound it)
 Separate debug files are looked for in 2 (.build-id/xx/yyyy.debug) and 3, also when the program itself is gone and \
 the capture has its layout, then by the program's debug link: beside it, in .debug/, and in the directories of 2 (build \
 ID or checksum must agree). Names of kernel code come from the capture, never from this machine's kernel; a vmlinux with \
