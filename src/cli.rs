@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::packing::Level;
+
 #[cfg(feature = "record")]
 pub mod record;
 
@@ -24,16 +26,16 @@ pub enum Command {
     Record(record::RecordArgs),
     /// Name what a capture has sampled and show where the time went
     Report(ReportArgs),
+    /// Add to a capture what a machine needs that has none of the files
+    Pack(PackArgs),
+    /// Say what a capture is and what is in it
+    Info(InfoArgs),
 }
 
-/// Arguments of `profiler report`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = REPORT_HELP)]
-pub struct ReportArgs {
-    /// Which view; the default is `--top 20`.
-    #[command(flatten)]
-    pub view: ViewArgs,
-
+/// Where names come from; the same for every command that names.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Names")]
+pub struct SymbolArgs {
     /// Look recorded paths up below DIR, a copy of the recorded machine's root; may be repeated
     #[arg(long, value_name = "DIR")]
     pub symfs: Vec<PathBuf>,
@@ -50,9 +52,64 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub vmlinux: Option<PathBuf>,
 
+    /// Download what is not here from the servers in $DEBUGINFOD_URLS; without this option no server is asked
+    #[arg(long)]
+    pub debuginfod: bool,
+}
+
+/// Arguments of `profiler pack`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = PACK_HELP)]
+pub struct PackArgs {
+    /// How much is packed
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Level::Hits)]
+    pub symbols: Level,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
+
+    /// Leave FILE as it is and write the packed capture to OUT; a capture of that name is kept as OUT.old
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+
+    /// The capture
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Arguments of `profiler info`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = INFO_HELP)]
+pub struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The capture, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Arguments of `profiler report`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = REPORT_HELP)]
+pub struct ReportArgs {
+    /// Which view; the default is `--top 20`.
+    #[command(flatten)]
+    pub view: ViewArgs,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
+
     /// Write the report to OUT instead of standard output (`-`)
     #[arg(short, long, value_name = "OUT", conflicts_with = "flamegraph")]
     pub output: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, requires = "missing")]
+    pub json: bool,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
     #[arg(long, value_name = "PCT", value_parser = percentage)]
@@ -79,6 +136,10 @@ pub struct ViewArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub top: Option<u32>,
 
+    /// The files that are still needed for names, by their share of the samples
+    #[arg(long)]
+    pub missing: bool,
+
     /// Draw a flame graph into OUT, an SVG (`-` for standard output)
     #[arg(long, value_name = "OUT")]
     pub flamegraph: Option<PathBuf>,
@@ -98,24 +159,54 @@ Examples:
   profiler report --flamegraph run.svg run.bprof     the same in one step
   profiler report --standard run.bprof | less        every sample
   profiler report --symfs /mnt/box --top 50 run.bprof
+  profiler report --missing run.bprof                files to bring for more names
   ssh box cat run.bprof | profiler report -
 
 A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
 one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
 [file+offset], and why is counted. Each report opens with how complete it is (with --folded, on standard error).
 
-Files are looked for in this order, until one is believed:
+What was packed into the capture is used first (profiler pack). Other files are looked for in this order, until one is \
+believed:
   1. the recorded path below each --symfs DIR (links stay inside of DIR; /lib and /usr/lib are tried for each other)
   2. by build ID: DIR/usr/lib/debug of each --symfs, each --debug-dir, /usr/lib/debug (.build-id/xx/yyyy)
   3. debuginfod's cache ($DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME/debuginfod_client, ~/.cache/debuginfod_client)
   4. the recorded path on this machine; with --symfs only for files that have a build ID
+  5. with --debuginfod: the servers in $DEBUGINFOD_URLS, by build ID; what they give stays in the cache ($DEBUGINFOD_TIMEOUT, \
+$DEBUGINFOD_MAXTIME, $DEBUGINFOD_MAXSIZE bound it)
 Separate debug files are looked for in 2 (.build-id/xx/yyyy.debug) and 3, also when the program itself is gone and \
 the capture has its layout, then by the program's debug link: beside it, in .debug/, and in the directories of 2 (build \
 ID or checksum must agree). Names of kernel code come from the capture, never from this machine's kernel; a vmlinux with \
 the recorded kernel's build ID, given or found in 2 or 3, adds lines and inlined functions.
 
+--missing --json prints {samples, damaged, missing [{kind (file, kernel, vdso), path, build_id, reason, samples, share (0 to 1), \
+frames}], other [{reason, frames}]}: samples have at least one frame without a name there; other is what no file would name.
+
 Exit status: 0 the report is whole (a capture cut short by a kill is: the report says so), 1 the capture \
 is damaged and the report partial, or it failed, 2 wrong usage.";
+
+const PACK_HELP: &str = "\
+What is packed is appended; a report of the packed capture is the same on a machine that has none of the files. \
+Packing again adds only what is missing.
+
+Examples:
+  profiler pack run.bprof                            the symbols of the addresses hit
+  profiler pack --symbols full -o box.bprof run.bprof
+  profiler pack --symfs /mnt/box run.bprof           names from a copy of the recorded machine's files
+
+Exit status: 0 also when some files could not be packed (they are named on standard error), 1 it failed and the \
+capture is as it was, 2 wrong usage.";
+
+const INFO_HELP: &str = "\
+Times are UTC by the clock of the recorded machine. Which files names still need: profiler report --missing.
+
+Keys of --json, which stay: format, tool, file_size, host, boot_id, cpus, kernel {release, arch, build_id}, events [{name, \
+rate}], target, start, first_sample, last_sample, span_seconds, samples, lost, truncated, losses {cause: count}, processes, \
+threads, images, files, segments, frames [{kind, name, count, compressed, content}] (bytes), index, packed {level, symbols, \
+symbol_files, tables, files [{path, build_id, debug, size, whole}]}, complete, ended, cut_bytes, damage, damaged_samples, \
+degraded. What is not known is null.
+
+Exit status: 0, 1 the capture is damaged or cannot be read, 2 wrong usage.";
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@
 //! now and then, and at the end: kernel symbols hit, vdso,
 //!   JIT lines hit, layouts of ELF files
 //!   -> self-contained zstd frames  ->  run.bprof
+//! pack: symbols, tables or files of what was hit  ->  appended to run.bprof
 //! ```
 //!
 //! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked
@@ -40,7 +41,11 @@ pub mod symbolize;
 
 pub mod profile;
 
+pub mod inventory;
+
 pub mod pipeline;
+
+pub mod packing;
 
 pub mod report;
 

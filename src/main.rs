@@ -12,6 +12,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "record")]
         Command::Record(args) => command::record::run(&args),
         Command::Report(args) => command::report::run(&args),
+        Command::Pack(args) => command::pack::run(&args),
+        Command::Info(args) => command::info::run(&args),
     };
     result.unwrap_or_else(|err| {
         // Standard error may be closed; there is nowhere left to say so.

@@ -197,6 +197,8 @@ pub struct Profile {
     pub rows: Vec<Row>,
     /// How many frames have names.
     pub naming: Naming,
+    /// What would have to be brought to name the others, most samples first.
+    pub missing: Vec<Missing>,
 }
 
 impl Profile {
@@ -370,6 +372,45 @@ pub struct FileProblem {
     pub frames: u64,
     /// What was found instead, one clause; `None` where there is nothing to add.
     pub detail: Option<String>,
+}
+
+/// Code that frames without a name are in, and that a file could name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What it is.
+    pub kind: MissingKind,
+    /// Path as recorded, or a label in square brackets.
+    pub path: String,
+    /// Recorded build ID.
+    pub build_id: Option<BuildId>,
+    /// Why there are no names.
+    pub reason: Reason,
+    /// Samples with at least one frame without a name in it.
+    pub samples: u64,
+    /// Frames of samples without a name in it.
+    pub frames: u64,
+}
+
+/// What code without names is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MissingKind {
+    /// A mapped file.
+    File,
+    /// The kernel.
+    Kernel,
+    /// The vdso.
+    Vdso,
+}
+
+impl MissingKind {
+    /// What people and scripts read.
+    pub fn label(self) -> &'static str {
+        match self {
+            MissingKind::File => "file",
+            MissingKind::Kernel => "kernel",
+            MissingKind::Vdso => "vdso",
+        }
+    }
 }
 
 /// A place in source text.

@@ -101,6 +101,11 @@ impl Mapped {
         Ok(Mapped { file, map })
     }
 
+    /// What the system says of the file now.
+    pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
+        self.file.metadata()
+    }
+
     /// Length when it was mapped, in bytes.
     pub fn len(&self) -> u64 {
         self.map.len() as u64

@@ -14,9 +14,12 @@
     )
 )]
 
+pub mod append;
 mod incoming;
 mod intern;
 pub(crate) mod mapped;
+pub mod pack;
+pub mod place;
 pub mod reader;
 mod scan;
 mod source;
@@ -24,6 +27,8 @@ pub mod tables;
 mod write_error;
 pub mod writer;
 
+pub use append::Appender;
+pub use pack::Pack;
 pub use reader::{Aids, CaptureError, Damage, DamageKind, FrameData, Reader, SegmentReader};
 pub use scan::IndexState;
 pub use tables::{LossTotals, NewEntries, StackTable, Tables};

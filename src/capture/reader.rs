@@ -1,8 +1,11 @@
 //! Reading a capture: header and frames at once, segments when asked for, on any thread.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
+use super::pack::Pack;
 use super::scan::{self, IndexState, Scan};
 use super::source::Source;
 use super::tables::{NewEntries, Tables};
@@ -12,7 +15,7 @@ use crate::format::descriptor::{self, Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::error::{FormatError, Problem};
 use crate::format::frame::FrameDecompressor;
-use crate::format::header::Header;
+use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
 use crate::format::segment::{KnownNodes, SegmentFrame, TableSizes};
@@ -103,12 +106,15 @@ pub enum DamageKind {
     /// More symbol aid than a reader takes.
     #[error("more symbol aid than the format allows")]
     TooMuchAid,
+    /// More packed symbols, or packed symbol tables, than a reader takes.
+    #[error("more packed symbols than the format allows")]
+    TooMuchPacked,
 }
 
 /// A capture opened for reading.
 #[derive(Debug)]
 pub struct Reader {
-    source: Source,
+    source: Arc<Source>,
     header: Header,
     entries: Vec<FrameEntry>,
     segments: Vec<Segment>,
@@ -161,7 +167,7 @@ impl Reader {
             index,
         } = scan::frames(&source, start)?;
         let mut reader = Reader {
-            source,
+            source: Arc::new(source),
             header,
             segments: segments_of(&entries),
             entries,
@@ -177,6 +183,16 @@ impl Reader {
     /// The facts of the host and the recording.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Major and minor version of the format, as the header has them.
+    pub fn version(&self) -> (u16, u16) {
+        let mut bytes = Vec::new();
+        let at = (skippable::PREFIX + header::MAGIC.len()) as u64;
+        match self.source.read(at, 4, &mut bytes).map(|()| &bytes[..]) {
+            Ok(&[a, b, c, d]) => (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])),
+            _ => (header::MAJOR, 0),
+        }
     }
 
     /// Every whole frame, in the order of the file.
@@ -200,9 +216,19 @@ impl Reader {
         self.end.as_ref()
     }
 
+    /// Whether `file` is what is being read, and as long as when it was opened.
+    pub fn is_of(&self, file: &File) -> io::Result<bool> {
+        Ok(self.source.is(file)? && file.metadata()?.len() == self.file_len())
+    }
+
     /// Length of the file in bytes.
     pub fn file_len(&self) -> u64 {
         self.source.len()
+    }
+
+    /// Length of the file without the bytes at its end that are no whole frame.
+    pub fn whole_len(&self) -> u64 {
+        self.source.len().saturating_sub(self.cut_bytes)
     }
 
     /// What became of the index.
@@ -273,6 +299,11 @@ impl Reader {
         aids
     }
 
+    /// What was packed into the capture, and what of that is damaged.
+    pub fn pack(&self) -> (Pack, Vec<Damage>) {
+        Pack::new(&self.source, &self.entries)
+    }
+
     fn read_end(&mut self) -> Result<(), CaptureError> {
         let last = self
             .entries
@@ -341,25 +372,63 @@ fn segments_of(entries: &[FrameEntry]) -> Vec<Segment> {
 
 /// Reads and checks the content of frames, with buffers that are used again.
 #[derive(Default)]
-struct FrameReader {
+pub(super) struct FrameReader {
     zstd: Option<FrameDecompressor>,
     bytes: Vec<u8>,
     content: Vec<u8>,
 }
 
 impl FrameReader {
-    fn content(&mut self, source: &Source, entry: &FrameEntry) -> Result<&[u8], DamageKind> {
-        let io = |err: io::Error| match err.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                DamageKind::Io("the file became shorter while it was read".to_owned())
-            }
-            _ => DamageKind::Io(err.to_string()),
+    pub(super) fn content(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<&[u8], DamageKind> {
+        let data = self.data(source, entry)?;
+        let data = self.bytes.get(data).unwrap_or_default();
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(FrameDecompressor::new().map_err(cannot_read)?),
         };
+        zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
+            .map_err(DamageKind::Format)?;
+        Ok(&self.content)
+    }
+
+    /// The first `count` bytes of a frame's content, or all of it, when the rest need not be decompressed. The frame's
+    /// checksum is compared all the same.
+    pub(super) fn start(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+        count: usize,
+    ) -> Result<&[u8], DamageKind> {
+        let data = self.data(source, entry)?;
+        let data = self.bytes.get(data).unwrap_or_default();
+        let bad = |err: io::Error| {
+            let problem = Problem::Zstd(err.to_string());
+            DamageKind::Format(FormatError::new("zstd frame", 0, problem))
+        };
+        self.content.clear();
+        let zstd = zstd::stream::read::Decoder::with_buffer(data).map_err(bad)?;
+        io::Read::take(zstd, count as u64)
+            .read_to_end(&mut self.content)
+            .map_err(bad)?;
+        Ok(&self.content)
+    }
+
+    /// Reads a frame as it is in the file, and compares its descriptor and checksum. Gives where in the buffer the zstd
+    /// frame is.
+    fn data(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<std::ops::Range<usize>, DamageKind> {
         let compressed = entry.descriptor.compressed.min(limits::FRAME_COMPRESSED) as usize;
         let len = descriptor::FRAME_LEN + compressed;
         source
             .read(entry.offset, len, &mut self.bytes)
-            .map_err(io)?;
+            .map_err(cannot_read)?;
         let split = self.bytes.split_at_checked(descriptor::FRAME_LEN);
         let (head, data) = split.ok_or(DamageKind::NoFrame)?;
         // An index may have led here: the frame must be the one it speaks of.
@@ -377,13 +446,16 @@ impl FrameReader {
                 problem,
             )));
         }
-        let zstd = match &mut self.zstd {
-            Some(zstd) => zstd,
-            none => none.insert(FrameDecompressor::new().map_err(io)?),
-        };
-        zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
-            .map_err(DamageKind::Format)?;
-        Ok(&self.content)
+        Ok(descriptor::FRAME_LEN..len)
+    }
+}
+
+fn cannot_read(err: io::Error) -> DamageKind {
+    match err.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            DamageKind::Io("the file became shorter while it was read".to_owned())
+        }
+        _ => DamageKind::Io(err.to_string()),
     }
 }
 

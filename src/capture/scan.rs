@@ -104,7 +104,7 @@ pub fn frames(source: &Source, start: u64) -> Result<Scan, CaptureError> {
 }
 
 /// The frames by the index, when it lies at the end and accounts for every byte between the header and
-/// itself. Its descriptors are compared with those in the file when their frames are read.
+/// itself, indexes of earlier states left out. Its descriptors are compared with those in the file when their frames are read.
 fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> {
     let mut bytes = Vec::new();
     let trailer = source.len().saturating_sub(index::TRAILER as u64);
@@ -129,12 +129,30 @@ fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> 
     };
     let mut next = start;
     for (sequence, entry) in entries.iter().enumerate() {
-        if entry.offset != next || entry.descriptor.sequence as usize != sequence {
+        let follows = entry.offset == next || index_spans(source, next, entry.offset)?;
+        if !follows || entry.descriptor.sequence as usize != sequence {
             return Ok(None);
         }
         next = entry.end();
     }
-    Ok((next == offset).then_some(entries))
+    let follows = next == offset || index_spans(source, next, offset)?;
+    Ok(follows.then_some(entries))
+}
+
+/// Whether an index of an earlier state of the file lies from `start` to `end` exactly.
+fn index_spans(source: &Source, start: u64, end: u64) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    let largest = (index::FIXED as u64) + limits::INDEX_ENTRIES * index::ENTRY as u64;
+    let content = start + skippable::PREFIX as u64;
+    let Some(size) = end.checked_sub(content).filter(|size| *size <= largest) else {
+        return Ok(false);
+    };
+    source.read_up_to(start, skippable::PREFIX, &mut bytes)?;
+    if skippable::prefix(&bytes).ok() != Some((skippable::MAGIC, size as u32)) {
+        return Ok(false);
+    }
+    source.read_up_to(content, size as usize, &mut bytes)?;
+    Ok(index::decode(&bytes).is_ok())
 }
 
 /// What begins at some place of a file.
@@ -148,6 +166,8 @@ enum Found {
     },
     /// The file ends inside it.
     Cut,
+    /// It is no frame, and says it is longer than the file: cut, unless frames follow.
+    Beyond,
     Damaged(DamageKind),
     /// Another capture: nothing after it belongs to this one.
     Foreign,
@@ -205,6 +225,17 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
                 scan.cut_bytes = left;
                 break;
             }
+            Found::Beyond => match find_frame(source, pos + 1)? {
+                Some(next) => {
+                    scan.damaged(pos, DamageKind::NoFrame);
+                    damaged_since_frame = true;
+                    pos = next;
+                }
+                None => {
+                    scan.cut_bytes = left;
+                    break;
+                }
+            },
             Found::Foreign => {
                 scan.damaged(pos, DamageKind::Foreign { bytes: left });
                 break;
@@ -276,7 +307,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
             return Ok(Found::Index { good: false, end });
         }
         if end > source.len() {
-            return Ok(Found::Cut);
+            return Ok(Found::Beyond);
         }
         source.read(pos + skippable::PREFIX as u64, size as usize, bytes)?;
         return Ok(Found::Index {
@@ -285,7 +316,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
         });
     }
     if end > source.len() {
-        return Ok(Found::Cut);
+        return Ok(Found::Beyond);
     }
     Ok(Found::Skip(end))
 }

@@ -1,8 +1,8 @@
 //! Where a capture's bytes come from: a mapped file, or memory.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::mapped::Mapped;
@@ -40,6 +40,15 @@ impl Source {
         Mapped::new(file)
             .map(Source::File)
             .map_err(CaptureError::Open)
+    }
+
+    /// Whether these are the bytes of `file`, and not of another one of the same name.
+    pub fn is(&self, file: &File) -> io::Result<bool> {
+        let Source::File(mapped) = self else {
+            return Ok(file.metadata()?.len() == 0);
+        };
+        let (ours, theirs) = (mapped.metadata()?, file.metadata()?);
+        Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
     }
 
     /// Length in bytes.

@@ -1,6 +1,66 @@
 //! What the program does for each command: from arguments to an exit code.
 
+pub mod info;
 mod output;
+pub mod pack;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
+
+use std::io::{IsTerminal, Read, Write, stderr, stdin};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::capture::Reader;
+use crate::cli::SymbolArgs;
+use crate::symbolize::Options;
+use crate::symbolize::debuginfod;
+
+/// The capture at `path`, or on standard input for `-`.
+fn open(path: &Path) -> anyhow::Result<Reader> {
+    if path == Path::new("-") {
+        if stdin().is_terminal() {
+            bail!("standard input is a terminal; pipe a capture into it");
+        }
+        let mut bytes = Vec::new();
+        stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .context("cannot read standard input")?;
+        return Reader::from_bytes(bytes).context("standard input");
+    }
+    Reader::open(path).with_context(|| path.display().to_string())
+}
+
+/// Checks where names are to come from.
+fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
+    for (option, dirs) in [("--symfs", &args.symfs), ("--debug-dir", &args.debug_dir)] {
+        if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
+            bail!("{option} {}: no such directory", dir.display());
+        }
+    }
+    if let Some(file) = args.vmlinux.as_ref().filter(|file| !file.is_file()) {
+        bail!("--vmlinux {}: no such file", file.display());
+    }
+    let debuginfod = match args.debuginfod {
+        false => None,
+        true => Some(
+            debuginfod::Settings::from_env()
+                .map_err(|err| anyhow::anyhow!("--debuginfod: {err}"))?,
+        ),
+    };
+    Ok(Options {
+        symfs: args.symfs.clone(),
+        debug_dirs: args.debug_dir.clone(),
+        require_build_id: args.require_build_id,
+        vmlinux: args.vmlinux.clone(),
+        debuginfod,
+        ..Options::default()
+    })
+}
+
+/// One line on stderr; a closed one is no reason to stop.
+fn tell(message: &str) {
+    let _ = writeln!(stderr(), "profiler: {message}");
+}

@@ -1,6 +1,6 @@
 //! `profiler report`.
 
-use std::io::{self, IsTerminal, Read, Write, stderr, stdin, stdout};
+use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,29 +10,27 @@ use crate::capture::Reader;
 use crate::cli::{ReportArgs, ViewArgs};
 use crate::pipeline::{self, Progress, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, standard, top, verdict};
+use crate::report::{flamegraph, folded, missing, standard, top, verdict};
 use crate::symbolize::Options;
 
 use super::output::Output;
+use super::{open, symbol_options, tell};
 
 /// Rows of the default view.
 const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    for (option, dirs) in [("--symfs", &args.symfs), ("--debug-dir", &args.debug_dir)] {
-        if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
-            bail!("{option} {}: no such directory", dir.display());
-        }
-    }
-    if let Some(file) = args.vmlinux.as_ref().filter(|file| !file.is_file()) {
-        bail!("--vmlinux {}: no such file", file.display());
-    }
+    let options = Options {
+        // Other views show no lines.
+        lines: args.view.standard,
+        ..symbol_options(&args.names)?
+    };
     let reader = open(&args.file)?;
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     let output = Output::open(target, &args.file)?;
-    match report(args, &reader, output, to_stdout) {
+    match report(args, &reader, options, output, to_stdout) {
         Ok(done) => finish(args, &done),
         // Whoever read us has seen enough.
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -41,21 +39,6 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             _ => "cannot write to standard output".to_owned(),
         }),
     }
-}
-
-fn open(path: &Path) -> anyhow::Result<Reader> {
-    if path == Path::new("-") {
-        if stdin().is_terminal() {
-            bail!("standard input is a terminal; pipe a capture into it");
-        }
-        let mut bytes = Vec::new();
-        stdin()
-            .lock()
-            .read_to_end(&mut bytes)
-            .context("cannot read standard input")?;
-        return Reader::from_bytes(bytes).context("standard input");
-    }
-    Reader::open(path).with_context(|| path.display().to_string())
 }
 
 /// What the exit code depends on.
@@ -67,17 +50,10 @@ struct Done {
 fn report(
     args: &ReportArgs,
     reader: &Reader,
+    options: Options,
     mut output: Output,
     to_stdout: bool,
 ) -> io::Result<Done> {
-    let options = Options {
-        symfs: args.symfs.clone(),
-        debug_dirs: args.debug_dir.clone(),
-        require_build_id: args.require_build_id,
-        vmlinux: args.vmlinux.clone(),
-        // Other views show no lines.
-        lines: args.view.standard,
-    };
     let mut warn = |message: &str| tell(message);
     if args.view.standard {
         let mut sink = Printer { output };
@@ -97,7 +73,14 @@ fn report(
     }
     let mut progress = Progress::new(reader.frames().len());
     let profile = pipeline::profile(reader, options, &mut progress, &mut warn);
-    print(&args.view, &profile, &mut output, to_stdout)?;
+    if args.view.missing && args.json {
+        tell_verdict(&profile);
+        missing::json(&profile, &mut output)?;
+    } else if args.view.missing {
+        missing::text(&profile, &mut output)?;
+    } else {
+        print(&args.view, &profile, &mut output, to_stdout)?;
+    }
     output.finish()?;
     Ok(Done {
         about: profile.about,
@@ -112,10 +95,7 @@ fn print(
     to_stdout: bool,
 ) -> io::Result<()> {
     if view.folded || view.flamegraph.is_some() {
-        let lines = verdict::whole(profile)
-            .into_iter()
-            .map(|line| format!("# {line}\n"));
-        let _ = stderr().write_all(lines.collect::<String>().as_bytes());
+        tell_verdict(profile);
     }
     if view.folded {
         return folded::write(profile, output);
@@ -130,6 +110,14 @@ fn print(
         color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
     };
     top::write(profile, options, output)
+}
+
+/// The verdict on stderr, for outputs that programs read.
+fn tell_verdict(profile: &Profile) {
+    let lines = verdict::whole(profile)
+        .into_iter()
+        .map(|line| format!("# {line}\n"));
+    let _ = stderr().write_all(lines.collect::<String>().as_bytes());
 }
 
 fn terminal_width() -> Option<usize> {
@@ -175,9 +163,4 @@ impl Sink for Printer {
     fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
-}
-
-/// One line on stderr; a closed one is no reason to stop.
-fn tell(message: &str) {
-    let _ = writeln!(stderr(), "profiler: {message}");
 }

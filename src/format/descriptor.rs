@@ -45,10 +45,14 @@ pub enum FrameKind {
     Vdso,
     /// [`End`](super::end::End). 6.
     End,
-    /// Reserved: a packed file. 7.
+    /// A piece of a packed file: [`packed::file`](super::packed::file). 7.
     PackedFile,
     /// [`ElfLayouts`](super::aid::ElfLayouts). 8.
     ElfLayouts,
+    /// [`PackedSymbols`](super::packed::symbols::PackedSymbols). 9.
+    PackedSymbols,
+    /// [`PackedTable`](super::packed::table::PackedTable). 10.
+    PackedTable,
     /// [`PerfMaps`](super::aid::PerfMaps). 11.
     PerfMaps,
     /// A kind of a later version, or 4 and 5, which no recorder ever wrote.
@@ -65,9 +69,28 @@ impl FrameKind {
             FrameKind::End => 6,
             FrameKind::PackedFile => 7,
             FrameKind::ElfLayouts => 8,
+            FrameKind::PackedSymbols => 9,
+            FrameKind::PackedTable => 10,
             FrameKind::PerfMaps => 11,
             FrameKind::Unknown(number) => number,
         }
+    }
+
+    /// What people read.
+    pub fn label(self) -> String {
+        match self {
+            FrameKind::Segment => "segment",
+            FrameKind::KernelSymbols => "kernel symbols",
+            FrameKind::Vdso => "vdso",
+            FrameKind::PerfMaps => "perf maps",
+            FrameKind::ElfLayouts => "ELF layouts",
+            FrameKind::End => "end",
+            FrameKind::PackedFile => "packed file",
+            FrameKind::PackedSymbols => "packed symbols",
+            FrameKind::PackedTable => "packed symbol table",
+            FrameKind::Unknown(number) => return format!("kind {number}"),
+        }
+        .to_owned()
     }
 
     /// The kind of a number.
@@ -79,6 +102,8 @@ impl FrameKind {
             6 => FrameKind::End,
             7 => FrameKind::PackedFile,
             8 => FrameKind::ElfLayouts,
+            9 => FrameKind::PackedSymbols,
+            10 => FrameKind::PackedTable,
             11 => FrameKind::PerfMaps,
             other => FrameKind::Unknown(other),
         }
@@ -86,7 +111,7 @@ impl FrameKind {
 
     /// Whether this program can decode it.
     pub fn is_known(self) -> bool {
-        !matches!(self, FrameKind::PackedFile | FrameKind::Unknown(_))
+        !matches!(self, FrameKind::Unknown(_))
     }
 }
 

@@ -36,3 +36,18 @@ pub const AID: usize = 16 << 20;
 pub const AIDS: u64 = 64 << 20;
 /// PT_LOAD program headers of one ELF file.
 pub const LOADS: u64 = 1 << 10;
+/// Bytes of one name or source path in a pack.
+pub const PACKED_STRING: u64 = 1 << 20;
+/// Symbols, functions, and strings of one frame of packed symbols.
+pub const PACKED_SYMBOLS: u64 = 1 << 18;
+/// Inlined functions of one frame of packed symbols.
+pub const PACKED_INLINED: u64 = 1 << 20;
+/// Bytes of the content of all frames of packed symbols, and of all packed symbol tables, that a reader takes.
+pub const PACKED_ALL: u64 = 256 << 20;
+/// Symbols, inlined functions and strings together in all frames of packed symbols that a reader takes; functions in all
+/// packed symbol tables.
+pub const PACKED_ENTRIES: u64 = 1 << 23;
+/// Bytes of a packed file in one frame.
+pub const PACKED_PIECE: u64 = 16 << 20;
+/// Bytes of a packed file.
+pub const PACKED_FILE: u64 = 4 << 30;

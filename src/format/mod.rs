@@ -9,6 +9,7 @@
 //!                                                   processes, tasks, addresses, stacks, samples, losses
 //!        kind KernelSymbols, Vdso, PerfMaps, ElfLayouts aid.rs
 //!        kind End                                   end.rs
+//!        kind PackedFile, PackedSymbols, PackedTable packed/
 //! [skippable: index]                                index.rs, a cache
 //! ```
 //!
@@ -40,6 +41,7 @@ pub mod limits;
 mod losses;
 mod matches;
 pub(crate) mod meta;
+pub mod packed;
 pub mod process;
 pub mod samples;
 pub mod segment;

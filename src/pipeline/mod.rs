@@ -14,6 +14,9 @@
 )]
 
 mod about;
+mod inventory;
+mod missing;
+mod pack;
 mod progress;
 mod segment;
 mod stream;
@@ -21,10 +24,12 @@ mod stream;
 use hashbrown::HashMap;
 
 use crate::capture::{Aids, Reader, SegmentReader};
-use crate::event::ProcessKey;
+use crate::event::{BuildId, ProcessKey};
 use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
 use crate::symbolize::{Aid, KernelIdentity, Options, Symbolizer};
 
+pub use inventory::inventory;
+pub use pack::{Hits, hits};
 pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
@@ -60,7 +65,13 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
         damage,
         ..
     } = reader.aids();
-    let damage = damage.iter().map(ToString::to_string).collect();
+    let (pack, bad_packed) = if options.ignore_pack {
+        Default::default()
+    } else {
+        reader.pack()
+    };
+    let damage = damage.iter().chain(&bad_packed);
+    let damage = damage.map(ToString::to_string).collect();
     (
         Symbolizer::new(
             options,
@@ -68,6 +79,7 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 kernel,
                 vdso,
                 perf_maps,
+                pack,
                 layouts,
                 kernel_identity: KernelIdentity {
                     build_id: reader.header().kernel_build_id.clone(),
@@ -99,6 +111,7 @@ type PlaceRow = (u32, u8, u32);
 
 struct Counter {
     profile: Profile,
+    kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
     processes: HashMap<Process, u32>,
     stacks: PlaceStacks,
@@ -112,10 +125,12 @@ impl Counter {
             about: about::about(reader),
             ..Profile::default()
         };
+        let kernel_build_id = reader.header().kernel_build_id.clone();
         profile.about.damage.extend(damage);
         profile.about.samples = 0;
         Counter {
             profile,
+            kernel_build_id,
             symbolizer,
             processes: HashMap::new(),
             stacks: PlaceStacks::default(),
@@ -183,12 +198,17 @@ impl Counter {
         })
     }
 
-    fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
+    fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
         self.symbolizer.resolve(&mut self.profile.names);
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }
         self.count_names();
+    }
+
+    fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
+        self.resolve(warn);
+        self.profile.missing = missing::missing(&self);
         let stacks = self.named_stacks();
         let mut rows: HashMap<(u32, u8, StackId), Count> = HashMap::new();
         for ((process, event, stack), count) in &self.rows {

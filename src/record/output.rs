@@ -1,15 +1,13 @@
 //! The capture file: made new, for its owner only, and never in the place of something else.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::format::header::is_capture;
-
+use crate::capture::place;
 /// The file being written.
 #[derive(Debug)]
 pub struct Output {
@@ -21,81 +19,13 @@ pub struct Output {
     old: Option<PathBuf>,
 }
 
-/// Refuses a place where no capture could be written, before any work is done.
-pub fn check(path: &Path) -> Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => {
-            replaceable(path)?;
-            let old = old_name(path);
-            if fs::symlink_metadata(&old).is_ok() {
-                replaceable(&old)?;
-            }
-        }
-        Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-        Err(err) => return Err(err).with_context(|| format!("cannot write {}", path.display())),
-    }
-    let dir = path
-        .parent()
-        .filter(|d| !d.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let meta = fs::metadata(dir).with_context(|| format!("cannot write into {}", dir.display()))?;
-    if !meta.is_dir() {
-        bail!(
-            "cannot write {}: {} is not a directory",
-            path.display(),
-            dir.display()
-        );
-    }
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
-        .with_context(|| format!("cannot write into {}", dir.display()))
-}
-
-/// Only a capture may be moved away for a new one.
-fn replaceable(path: &Path) -> Result<()> {
-    let mut start = Vec::new();
-    let meta = fs::symlink_metadata(path)?;
-    if meta.is_symlink() {
-        bail!(
-            "{} is a symbolic link and left alone: give the name of a file with -o",
-            path.display()
-        );
-    }
-    if meta.is_file() {
-        File::open(path)
-            .and_then(|f| f.take(64).read_to_end(&mut start))
-            .with_context(|| {
-                format!(
-                    "{} exists and cannot be read: give another name with -o",
-                    path.display()
-                )
-            })?;
-    }
-    if !is_capture(&start) {
-        bail!(
-            "{} exists and is not a capture: it is left alone; give another name with -o",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
-fn old_name(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".old");
-    PathBuf::from(name)
-}
+pub use crate::capture::place::check;
 
 impl Output {
     /// Makes the file; a capture that has its name becomes `FILE.old`. The file is locked (`flock`) while it is open.
     pub fn create(path: &Path) -> Result<Output> {
         check(path)?;
-        let mut old = None;
-        if fs::symlink_metadata(path).is_ok() {
-            let name = old_name(path);
-            fs::rename(path, &name)
-                .with_context(|| format!("cannot keep {} as .old", path.display()))?;
-            old = Some(name);
-        }
+        let old = place::make_room(path)?;
         let file = File::options()
             .write(true)
             .create_new(true)

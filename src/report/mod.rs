@@ -2,7 +2,9 @@
 
 pub mod flamegraph;
 pub mod folded;
+pub mod inventory;
+pub mod missing;
 pub mod standard;
-mod text;
+pub(crate) mod text;
 pub mod top;
 pub mod verdict;

@@ -204,7 +204,7 @@ fn events(about: &About) -> String {
     }
 }
 
-fn seconds(nanoseconds: u64) -> String {
+pub(super) fn seconds(nanoseconds: u64) -> String {
     format!("{:.3} s", nanoseconds as f64 / 1e9)
 }
 
@@ -220,7 +220,7 @@ fn samples(about: &About) -> String {
     line
 }
 
-fn completeness(about: &About) -> String {
+pub(super) fn completeness(about: &About) -> String {
     let mut line = match &about.ended {
         _ if about.is_damaged() => format!(
             "capture: DAMAGED, this report is partial; {} samples are in damaged frames",

@@ -24,8 +24,8 @@ use crate::profile::{NameId, Names, SourceLine};
 pub(super) struct Symbol {
     /// Demangled name.
     pub name: NameId,
-    /// Bytes from the start of the function to the address.
-    pub offset: u64,
+    /// Bytes from the start of the function to the address, when that is known.
+    pub offset: Option<u64>,
     /// Where in the source, in the function itself.
     pub source: Option<SourceLine>,
     /// Functions inlined there, outermost first.
@@ -181,7 +181,7 @@ impl Module {
         };
         Some(Symbol {
             name,
-            offset,
+            offset: Some(offset),
             source,
             inlined,
         })

@@ -1,6 +1,6 @@
 //! (file, offset, build ID) -> symbol, or the reason why there is none.
 //!
-//! Names come from four places and no other: the file that was mapped with its debug files, if they are here and
+//! Names come from five places and no other: what was packed into the capture; the file that was mapped with its debug files, if they are here and
 //! believed; the kernel symbols, the vdso image and the perf maps saved in the capture. "No name" is
 //! data, not an error: the frame gets a label and its [`Reason`] is counted.
 //!
@@ -9,6 +9,7 @@
 //! sysroot  paths below --symfs            debug_files  separate debug files, by build ID or checksum
 //! sections an ELF file's bytes            elf          names from one file: DWARF first, then symbol tables
 //! dwarf    functions, inlined, lines      functions    symbol tables          vmlinux  the kernel's lines
+//! packed   what is in the capture         debuginfod   what servers have
 //! ```
 //!
 //! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
@@ -25,6 +26,7 @@
     )
 )]
 
+pub mod debuginfod;
 pub mod functions;
 pub mod kernel;
 pub mod perf_map;
@@ -34,6 +36,7 @@ mod dwarf;
 mod elf;
 mod files;
 mod flat;
+mod packed;
 mod search;
 mod sections;
 mod sysroot;
@@ -43,6 +46,7 @@ use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
+use crate::capture::Pack;
 use crate::event::{MappedFile, MappedKind};
 use crate::format::aid::{ElfLayout, KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{
@@ -51,13 +55,16 @@ use crate::profile::{
 use crate::timeline::file_name;
 
 pub use elf::FilesUsed;
+pub use packed::{HitFile, SymbolsByOffset};
 pub use search::{Fetch, FileKind};
 pub use vmlinux::KernelIdentity;
 
+use debuginfod::Debuginfod;
 use elf::{Module, Symbol};
 use files::{Disbelief, Finder};
 use functions::{FunctionTable, address_of, demangle, loads};
 use kernel::KernelTable;
+use packed::Unpacked;
 use perf_map::PerfMaps;
 use vmlinux::Vmlinux;
 
@@ -107,6 +114,10 @@ pub struct Options {
     pub vmlinux: Option<PathBuf>,
     /// Source lines are wanted; without, line tables are not read. Inlined functions are found either way.
     pub lines: bool,
+    /// What was packed into the capture is not used.
+    pub ignore_pack: bool,
+    /// Servers that are asked for files that are not here; `None`: nobody is asked.
+    pub debuginfod: Option<debuginfod::Settings>,
 }
 
 impl Default for Options {
@@ -118,8 +129,21 @@ impl Default for Options {
             require_build_id: false,
             vmlinux: None,
             lines: true,
+            ignore_pack: false,
+            debuginfod: None,
         }
     }
+}
+
+/// What names are missing of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lacking {
+    /// A mapped file.
+    File(FileNumber),
+    /// The kernel.
+    Kernel,
+    /// The vdso.
+    Vdso,
 }
 
 /// What the capture itself carries for names.
@@ -135,6 +159,8 @@ pub struct Aid {
     pub layouts: Vec<ElfLayout>,
     /// Which kernel it was; its `_stext` is taken from `kernel`.
     pub kernel_identity: KernelIdentity,
+    /// What was packed.
+    pub pack: Pack,
 }
 
 /// The vdso: its functions and where they are in the image.
@@ -153,6 +179,8 @@ pub struct Symbolizer {
     vmlinux: Option<Option<Vmlinux>>,
     vdso: Option<VdsoTable>,
     perf_maps: PerfMaps,
+    pack: Pack,
+    unpacked: Unpacked,
     files: Vec<FileEntry>,
     file_index: HashMap<MappedFile, FileNumber>,
     places: Vec<Place>,
@@ -170,6 +198,8 @@ struct FileEntry {
     state: Option<Result<Module, Disbelief>>,
     /// Frames of samples without a name.
     unnamed: u64,
+    /// Why they have none; of several reasons, one that has to do with the file.
+    reason: Option<Reason>,
 }
 
 impl Symbolizer {
@@ -179,8 +209,18 @@ impl Symbolizer {
             stext: aid.kernel.stext,
             ..aid.kernel_identity
         };
+        let mut finder = Finder::new(&options, aid.layouts);
+        if let Some(settings) = options.debuginfod.clone() {
+            finder.fetch = Some(Box::new(Debuginfod::new(settings)));
+        }
         Symbolizer {
-            finder: Finder::new(&options, aid.layouts),
+            finder,
+            pack: if options.ignore_pack {
+                Pack::default()
+            } else {
+                aid.pack
+            },
+            unpacked: Unpacked::default(),
             options,
             kernel: KernelTable::new(aid.kernel),
             kernel_identity,
@@ -233,6 +273,7 @@ impl Symbolizer {
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
                 state: None,
                 unnamed: 0,
+                reason: None,
             });
             next
         })
@@ -274,11 +315,30 @@ impl Symbolizer {
         if resolution.unverified && resolution.unnamed.is_none() {
             naming.unverified += samples;
         }
-        if let (Code::File(file, _), Some(_)) = (at.code, resolution.unnamed)
+        if let (Code::File(file, _), Some(reason)) = (at.code, resolution.unnamed)
             && let Some(entry) = self.files.get_mut(file as usize)
         {
             entry.unnamed += samples;
+            if reason != Reason::NoSymbol {
+                entry.reason = Some(reason);
+            }
         }
+    }
+
+    /// What would have to be brought to name a place, and why it has no name; `None` when it has one or nothing would help.
+    pub fn lacking(&self, place: PlaceId) -> Option<(Lacking, Reason)> {
+        let reason = self.resolution(place)?.unnamed?;
+        match self.places.get(place as usize)?.code {
+            Code::File(file, _) => Some((Lacking::File(file), reason)),
+            Code::Kernel(_) => Some((Lacking::Kernel, reason)),
+            Code::Vdso(_) => Some((Lacking::Vdso, reason)),
+            _ => None,
+        }
+    }
+
+    /// A file by its number.
+    pub fn mapped_file(&self, file: FileNumber) -> Option<&MappedFile> {
+        self.files.get(file as usize).map(|entry| &entry.file)
     }
 
     /// Counts `samples` samples whose user stack was ended where it left known code.
@@ -308,13 +368,12 @@ impl Symbolizer {
             .map(|f| FileProblem {
                 path: String::from_utf8_lossy(&f.file.path).into_owned(),
                 build_id: f.file.build_id.clone(),
-                reason: match &f.state {
-                    Some(Err(disbelief)) => disbelief.reason,
-                    _ => Reason::NoSymbol,
-                },
+                reason: f.reason.unwrap_or(Reason::NoSymbol),
                 frames: f.unnamed,
                 detail: match &f.state {
-                    Some(Err(found)) if found.reason != Reason::FileMissing => {
+                    Some(Err(found))
+                        if found.reason != Reason::FileMissing && f.reason.is_some() =>
+                    {
                         Some(found.message.clone())
                     }
                     _ => None,
@@ -362,10 +421,8 @@ impl Symbolizer {
         }
     }
 
-    /// All symbols of one file.
-    fn batch(&mut self, file: FileNumber, mut offsets: Vec<u64>, names: &mut Names) -> Batch {
-        offsets.sort_unstable();
-        offsets.dedup();
+    /// All symbols of one file, by files of this machine. `offsets` ascend, each once.
+    fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>, names: &mut Names) -> Batch {
         let Some(entry) = self.files.get_mut(file as usize) else {
             return Batch::default();
         };
@@ -394,7 +451,11 @@ impl Symbolizer {
             let reason = Reason::Unreadable;
             entry.state = Some(Err(Disbelief { reason, message }));
         }
-        Batch { offsets, symbols }
+        Batch {
+            offsets,
+            symbols,
+            reasons: HashMap::new(),
+        }
     }
 
     /// What the image of the kernel says of addresses.
@@ -421,6 +482,7 @@ impl Symbolizer {
         Batch {
             offsets: addresses,
             symbols,
+            reasons: HashMap::new(),
         }
     }
 
@@ -510,8 +572,11 @@ impl Symbolizer {
         let found = self.kernel.find(address);
         let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
         let module = names.intern(&format!("[{module}]"));
+        if let Some(packed) = self.packed_kernel(address, names) {
+            return named_by_elf(&packed, (module, FrameKind::Kernel), back, names);
+        }
         if let Some(image) = image {
-            let saved = found.map(|s| (names.intern(&demangle(&s.name)), address - s.start));
+            let saved = found.map(|s| (names.intern(&demangle(&s.name)), Some(address - s.start)));
             let (name, offset) = saved.unwrap_or((image.name, image.offset));
             let symbol = Symbol {
                 name,
@@ -594,7 +659,7 @@ fn named_by_elf(
         .collect();
     Resolution {
         chain,
-        offset: Some(symbol.offset + back),
+        offset: symbol.offset.map(|offset| offset.saturating_add(back)),
         unnamed: None,
         unverified: false,
     }
@@ -612,6 +677,8 @@ struct Batch {
     offsets: Vec<u64>,
     /// Whether the file's build ID was compared, and the symbols at `offsets`; or why there are none.
     symbols: Result<(bool, Vec<Option<Symbol>>), Reason>,
+    /// Why some offsets have none, where it is not that the file has no symbol there.
+    reasons: HashMap<u64, Reason>,
 }
 
 impl Default for Batch {
@@ -619,6 +686,7 @@ impl Default for Batch {
         Batch {
             offsets: Vec::new(),
             symbols: Err(Reason::NoSymbol),
+            reasons: HashMap::new(),
         }
     }
 }
@@ -632,7 +700,11 @@ impl Batch {
             .map_err(|_| Reason::NoSymbol)?;
         match symbols.get(at) {
             Some(Some(symbol)) => Ok((*verified, symbol)),
-            _ => Err(Reason::NoSymbol),
+            _ => Err(self
+                .reasons
+                .get(&offset)
+                .copied()
+                .unwrap_or(Reason::NoSymbol)),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::event::{BuildId, MappedFile};
 const DEBUG_DIR: &str = "/usr/lib/debug";
 
 /// What is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// The file that was mapped.
     Executable,

@@ -16,6 +16,7 @@ mod identity;
 mod jit;
 mod kernel;
 mod output;
+mod pack;
 mod privileges;
 mod processes;
 mod roundtrip;

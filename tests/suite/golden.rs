@@ -20,7 +20,7 @@ const RULE: &str = "Golden captures are never re-recorded to make a test pass: t
     If only the wording of the report was changed on purpose, and no name or number, write the expected text anew \
     with the command above.";
 
-fn golden(name: &str) -> PathBuf {
+pub fn golden(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
     dir.join(name)
 }
@@ -28,7 +28,7 @@ fn golden(name: &str) -> PathBuf {
 /// `profiler report ARGS CAPTURE` gives the text in `expected` on standard output, and that of `messages` on
 /// standard error.
 #[track_caller]
-fn check(capture: &str, symfs: &Path, view: &[&str], expected: &str, messages: Option<&str>) {
+pub fn check(capture: &str, symfs: &Path, view: &[&str], expected: &str, messages: Option<&str>) {
     // From anywhere: nothing depends on the directory it runs in.
     let elsewhere = tempfile::tempdir().unwrap();
     let mut command = profiler(view);
@@ -247,6 +247,27 @@ fn shares_of_calls_are_those_the_workload_made() {
             (found - expected).abs() < 0.03,
             "{frames}: {found}, not {expected}"
         );
+    }
+}
+
+/// Version 1.1: what was packed names everything as the files themselves did, where none of them is. These captures are those of
+/// version 1 after `profiler pack --symfs tests/golden/v1/files` (calls), and with `--symbols full` (family).
+#[test]
+fn packed_captures_are_reported_as_ever_without_any_file() {
+    for name in ["calls", "family"] {
+        let capture = format!("../v1.1/{name}.bprof");
+        let nothing = golden("src");
+        let file = |ending: &str| format!("{name}.{ending}");
+        let verdict = file("verdict");
+        check(
+            &capture,
+            &nothing,
+            &["--folded"],
+            &file("folded"),
+            Some(&verdict),
+        );
+        check(&capture, &nothing, &["--top", "15"], &file("top"), None);
+        check(&capture, &nothing, &["--standard"], &file("standard"), None);
     }
 }
 

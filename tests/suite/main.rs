@@ -1,8 +1,13 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod agreement;
+#[cfg(feature = "debuginfod")]
+mod debuginfod;
 mod format;
 mod golden;
+mod info;
+mod pack;
+mod packed;
 mod property;
 mod report;
 mod spec;

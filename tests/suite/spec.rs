@@ -9,6 +9,8 @@ use bprof::format::descriptor::{self, Descriptor};
 use bprof::format::end::{End, EndReason};
 use bprof::format::frame::FrameDecompressor;
 use bprof::format::header::{EventInfo, Header, Sampling};
+use bprof::format::packed::FileKey;
+use bprof::format::packed::symbols::{Builder, PackedSymbol, PackedSymbols};
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessRecord, Task};
 use bprof::format::{index, skippable};
 
@@ -269,4 +271,31 @@ fn the_annotated_blocks_are_of_the_same_capture() {
             .unwrap();
         assert_bytes(&content, name);
     }
+}
+
+/// What `pack` writes, as the text has it.
+#[test]
+fn the_annotated_packed_symbols_are_written_and_read() {
+    let key = FileKey {
+        path: b"/bin/sh".to_vec(),
+        build_id: BuildId::new(&[0x12, 0x34]),
+        version: None,
+    };
+    let main = PackedSymbol {
+        name: "main".to_owned(),
+        inside: Some(0x10),
+        source: Some(("a.c".to_owned(), 7)),
+        inlined: vec![("f".to_owned(), Some(("a.c".to_owned(), 3)))],
+    };
+    let mut builder = Builder::new(key.clone());
+    assert!(builder.push(0x1010, Some(&main)));
+    assert!(builder.push(0x1100, None));
+    let mut bytes = Vec::new();
+    builder.finish().encode(&mut bytes).unwrap();
+    assert_bytes(&bytes, "packed");
+    let read = PackedSymbols::decode(&hex_block("packed")).unwrap();
+    assert_eq!(read.file, key);
+    assert_eq!(read.offsets(), [0x1010, 0x1100]);
+    assert_eq!(read.symbol(0), Some(Some(main)));
+    assert_eq!(read.symbol(1), Some(None));
 }

@@ -444,10 +444,15 @@ impl Bench {
     }
 }
 
-/// The program with arguments.
+/// `profiler report` with arguments.
 pub fn profiler<I: AsRef<std::ffi::OsStr>>(args: &[I]) -> Command {
+    subcommand("report", args)
+}
+
+/// Any command of the program with arguments.
+pub fn subcommand<I: AsRef<std::ffi::OsStr>>(name: &str, args: &[I]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
-    command.arg("report").args(args).stdin(Stdio::null());
+    command.arg(name).args(args).stdin(Stdio::null());
     command
 }
 

@@ -197,3 +197,27 @@ fn kernel_code_without_saved_symbols_is_named_by_its_own_image_only() {
     assert!(named.contains(";do_work_[k];check_[k] "), "{named}");
     assert!(!named.contains("[kernel+"), "{named}");
 }
+
+/// What the image adds is packed: the report is the same where it is not.
+#[test]
+fn what_the_image_adds_is_packed() {
+    for with_symbols in [true, false] {
+        let place = Place::new();
+        let capture = place.record(Some(place.image.build_id()), with_symbols);
+        let views = ["--folded", "--standard"];
+        let expected = views.map(|view| {
+            let run = place.run(&[view, "--vmlinux", "vmlinux"], &capture);
+            run.ok()
+        });
+        let mut pack = super::fixture::subcommand("pack", &["--vmlinux", "vmlinux"]);
+        let pack = pack.arg(&capture).current_dir(place.dir.path());
+        let run = Run::of(pack);
+        assert!(run.err.contains(": packed "), "{}", run.err);
+        run.ok();
+        let again = Run::of(pack);
+        assert!(again.err.contains("nothing was added"), "{}", again.err);
+        fs::remove_file(&place.image.path).unwrap();
+        let found = views.map(|view| place.run(&[view], &capture).ok());
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,85 @@
+//! Where a new capture may be written: never in the place of something that is not a capture.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::format::header::is_capture;
+
+/// Refuses a place where no capture could be written, before any work is done.
+pub fn check(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => {
+            replaceable(path)?;
+            let old = old_name(path);
+            if fs::symlink_metadata(&old).is_ok() {
+                replaceable(&old)?;
+            }
+        }
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+        Err(err) => return Err(err).with_context(|| format!("cannot write {}", path.display())),
+    }
+    let dir = path
+        .parent()
+        .filter(|d| !d.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let meta = fs::metadata(dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+    if !meta.is_dir() {
+        bail!(
+            "cannot write {}: {} is not a directory",
+            path.display(),
+            dir.display()
+        );
+    }
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
+        .with_context(|| format!("cannot write into {}", dir.display()))
+}
+
+/// Only a capture may be moved away for a new one.
+fn replaceable(path: &Path) -> Result<()> {
+    let mut start = Vec::new();
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_symlink() {
+        bail!(
+            "{} is a symbolic link and left alone: give the name of a file with -o",
+            path.display()
+        );
+    }
+    if meta.is_file() {
+        File::open(path)
+            .and_then(|f| f.take(64).read_to_end(&mut start))
+            .with_context(|| {
+                format!(
+                    "{} exists and cannot be read: give another name with -o",
+                    path.display()
+                )
+            })?;
+    }
+    if !is_capture(&start) {
+        bail!(
+            "{} exists and is not a capture: it is left alone; give another name with -o",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The name a capture gets that makes room for a new one.
+pub fn old_name(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".old");
+    PathBuf::from(name)
+}
+
+/// Renames a capture at `path`, if there is one, to [`old_name`], which it gives back.
+pub fn make_room(path: &Path) -> Result<Option<PathBuf>> {
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(None);
+    }
+    let name = old_name(path);
+    fs::rename(path, &name).with_context(|| format!("cannot keep {} as .old", path.display()))?;
+    Ok(Some(name))
+}

@@ -1,0 +1,320 @@
+//! `profiler info`: what a capture is, for people and for scripts.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+use crate::event::BuildId;
+use crate::inventory::Inventory;
+
+use super::text::escaped;
+use super::verdict;
+
+/// Packed files that are listed.
+const FILES: usize = 20;
+
+/// Aligned lines for people.
+pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
+    let about = &inventory.about;
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    let mut line = |title, text: String| lines.push((title, text));
+    let (major, minor) = inventory.format;
+    line(
+        "format",
+        format!("{major}.{minor}, written by {}", escaped(&about.tool)),
+    );
+    line(
+        "file",
+        format!(
+            "{} ({} bytes)",
+            HumanBytes(inventory.file_size),
+            inventory.file_size
+        ),
+    );
+    line(
+        "host",
+        format!("{}, {} CPUs", escaped(&about.host), about.cpus),
+    );
+    let id = inventory.kernel_build_id.as_ref();
+    line(
+        "kernel",
+        format!(
+            "Linux {} {}, {}",
+            escaped(&inventory.kernel_release),
+            escaped(&inventory.arch),
+            id.map_or("no build ID".to_owned(), |id| format!("build ID {id}"))
+        ),
+    );
+    line("boot", escaped(&inventory.boot_id).into_owned());
+    for event in &about.events {
+        line(
+            "event",
+            format!("{} at {}", escaped(&event.name), event.rate),
+        );
+    }
+    line("target", escaped(&about.target).into_owned());
+    line("began", verdict::wall_time(about, inventory.start));
+    if let Some((first, last)) = about.span {
+        line(
+            "samples from",
+            format!(
+                "{} to {}, {}",
+                verdict::wall_time(about, first),
+                verdict::wall_time(about, last),
+                verdict::seconds(last.since(first))
+            ),
+        );
+    }
+    line(
+        "samples",
+        format!("{}; lost: {}", about.samples, about.lost),
+    );
+    for (class, count) in &about.losses {
+        line("", format!("{} {count}", class.label()));
+    }
+    line(
+        "of",
+        [
+            count(inventory.processes, "process", "es"),
+            count(inventory.threads, "thread", "s"),
+            count(inventory.images, "image", "s"),
+            count(inventory.files, "mapped file", "s"),
+        ]
+        .join(", "),
+    );
+    line("segments", inventory.segments.to_string());
+    for frames in inventory.frames.values() {
+        line(
+            "frames",
+            format!(
+                "{:<20} {:>8} {:>12} of {:>12}",
+                frames.label,
+                frames.count,
+                HumanBytes(frames.compressed).to_string(),
+                HumanBytes(frames.content).to_string()
+            ),
+        );
+    }
+    line("index", inventory.index.to_owned());
+    let packed = &inventory.packed;
+    line(
+        "packed",
+        match packed.level() {
+            "none" => "nothing".to_owned(),
+            level => format!(
+                "{level}: {} of {}, {}, {}",
+                count(packed.symbols, "symbol", "s"),
+                count(packed.symbol_files, "file", "s"),
+                count(packed.tables, "symbol table", "s"),
+                count(packed.files.len() as u64, "whole file", "s")
+            ),
+        },
+    );
+    for file in packed.files.iter().take(FILES) {
+        let what = if file.debug { ", debug file" } else { "" };
+        let whole = if file.whole { "" } else { ", not all of it" };
+        line(
+            "",
+            format!(
+                "{} ({}){what}: {}{whole}",
+                escaped(&file.path),
+                shown(file.build_id.as_ref()),
+                HumanBytes(file.size)
+            ),
+        );
+    }
+    if packed.files.len() > FILES {
+        line("", format!("and {} more", packed.files.len() - FILES));
+    }
+    for note in &about.degraded {
+        line("degraded", escaped(note).into_owned());
+    }
+    let completeness = verdict::completeness(about);
+    let completeness = completeness.strip_prefix("capture: ");
+    line("capture", completeness.unwrap_or_default().to_owned());
+    for damage in &about.damage {
+        line("damage", escaped(damage).into_owned());
+    }
+    let mut before = "";
+    for (title, text) in &lines {
+        // A title stands once above all of its kind.
+        let shown = if *title == before { "" } else { title };
+        writeln!(out, "{shown:<13} {text}")?;
+        before = title;
+    }
+    Ok(())
+}
+
+fn count(number: u64, what: &str, plural: &str) -> String {
+    let plural = if number == 1 { "" } else { plural };
+    format!("{number} {what}{plural}")
+}
+
+fn shown(id: Option<&BuildId>) -> String {
+    id.map_or("no build ID".to_owned(), |id| format!("build ID {id}"))
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    format: String,
+    tool: &'a str,
+    file_size: u64,
+    host: &'a str,
+    boot_id: &'a str,
+    cpus: u32,
+    kernel: Kernel<'a>,
+    events: Vec<Event<'a>>,
+    target: &'a str,
+    start: String,
+    first_sample: Option<String>,
+    last_sample: Option<String>,
+    span_seconds: f64,
+    samples: u64,
+    lost: u64,
+    truncated: u64,
+    losses: BTreeMap<&'static str, u64>,
+    processes: u64,
+    threads: u64,
+    images: u64,
+    files: u64,
+    segments: u64,
+    frames: Vec<Frames<'a>>,
+    index: &'a str,
+    packed: Packed<'a>,
+    complete: bool,
+    ended: Option<&'a str>,
+    cut_bytes: u64,
+    damage: &'a [String],
+    damaged_samples: u64,
+    degraded: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Kernel<'a> {
+    release: &'a str,
+    arch: &'a str,
+    build_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    rate: &'a str,
+}
+
+#[derive(Serialize)]
+struct Frames<'a> {
+    kind: u8,
+    name: &'a str,
+    count: u64,
+    compressed: u64,
+    content: u64,
+}
+
+#[derive(Serialize)]
+struct Packed<'a> {
+    level: &'a str,
+    symbols: u64,
+    symbol_files: u64,
+    tables: u64,
+    files: Vec<PackedFile<'a>>,
+}
+
+#[derive(Serialize)]
+struct PackedFile<'a> {
+    path: &'a str,
+    build_id: Option<String>,
+    debug: bool,
+    size: u64,
+    whole: bool,
+}
+
+/// The same for scripts.
+pub fn json(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
+    let about = &inventory.about;
+    let (major, minor) = inventory.format;
+    let id = |id: &Option<BuildId>| id.as_ref().map(ToString::to_string);
+    let packed = &inventory.packed;
+    let document = Document {
+        format: format!("{major}.{minor}"),
+        tool: &about.tool,
+        file_size: inventory.file_size,
+        host: &about.host,
+        boot_id: &inventory.boot_id,
+        cpus: about.cpus,
+        kernel: Kernel {
+            release: &inventory.kernel_release,
+            arch: &inventory.arch,
+            build_id: id(&inventory.kernel_build_id),
+        },
+        events: about
+            .events
+            .iter()
+            .map(|e| Event {
+                name: &e.name,
+                rate: &e.rate,
+            })
+            .collect(),
+        target: &about.target,
+        start: verdict::wall_time(about, inventory.start),
+        first_sample: about
+            .span
+            .map(|(first, _)| verdict::wall_time(about, first)),
+        last_sample: about.span.map(|(_, last)| verdict::wall_time(about, last)),
+        span_seconds: about
+            .span
+            .map_or(0.0, |(first, last)| last.since(first) as f64 / 1e9),
+        samples: about.samples,
+        lost: about.lost,
+        truncated: about.truncated,
+        losses: about
+            .losses
+            .iter()
+            .map(|(class, count)| (class.label(), *count))
+            .collect(),
+        processes: inventory.processes,
+        threads: inventory.threads,
+        images: inventory.images,
+        files: inventory.files,
+        segments: inventory.segments,
+        frames: inventory
+            .frames
+            .iter()
+            .map(|(kind, frames)| Frames {
+                kind: *kind,
+                name: &frames.label,
+                count: frames.count,
+                compressed: frames.compressed,
+                content: frames.content,
+            })
+            .collect(),
+        index: inventory.index,
+        packed: Packed {
+            level: packed.level(),
+            symbols: packed.symbols,
+            symbol_files: packed.symbol_files,
+            tables: packed.tables,
+            files: packed
+                .files
+                .iter()
+                .map(|f| PackedFile {
+                    path: &f.path,
+                    build_id: id(&f.build_id),
+                    debug: f.debug,
+                    size: f.size,
+                    whole: f.whole,
+                })
+                .collect(),
+        },
+        complete: about.ended.is_some() && !about.is_damaged(),
+        ended: about.ended.as_deref(),
+        cut_bytes: about.cut_bytes,
+        damage: &about.damage,
+        damaged_samples: about.damaged_samples,
+        degraded: &about.degraded,
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}

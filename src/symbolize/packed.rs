@@ -1,0 +1,360 @@
+//! Names out of what was packed into the capture, before any file of this machine is looked at; and the way back, the
+//! names that are to be packed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use super::debug_files::DebugFile;
+use super::elf::{Module, Symbol};
+use super::files::{Believed, Opened};
+use super::functions::{FunctionTable, KnownFunction, address_of, demangle, loads};
+use super::sections::Sections;
+use super::{Batch, Code, FileNumber, Symbolizer};
+use crate::capture::pack::{Packed, PackedFile};
+use crate::elf_file::read_build_id;
+use crate::event::{BuildId, MappedFile};
+use crate::format::aid::Load;
+use crate::format::packed::FileKey;
+use crate::format::packed::file::Role;
+use crate::format::packed::symbols::PackedSymbol;
+use crate::profile::{Names, Reason, SourceLine, SymbolFrame};
+
+/// Bytes of packed files that are unpacked in one run at most.
+const UNPACK_ALL: u64 = 16 << 30;
+
+/// Offsets, ascending, with the symbols there, if any.
+pub type SymbolsByOffset = Vec<(u64, Option<PackedSymbol>)>;
+
+/// A file samples have frames in.
+#[derive(Debug)]
+pub struct HitFile {
+    /// Its number in the symbolizer.
+    pub number: FileNumber,
+    /// As recorded.
+    pub file: MappedFile,
+    /// Frames of samples without a name.
+    pub unnamed: u64,
+    /// Why this machine's file was not used; `None` when it was.
+    pub problem: Option<Reason>,
+    /// The offsets hit, ascending; `None` where the file has no symbol. Empty when the file was not used.
+    pub symbols: SymbolsByOffset,
+    /// The offsets hit when the file was not used, in no order.
+    pub unresolved: Vec<u64>,
+}
+
+/// Packed files that were needed, for as long as they are used.
+#[derive(Default)]
+pub(super) struct Unpacked {
+    modules: HashMap<FileNumber, Option<Module>>,
+    tables: HashMap<FileNumber, Option<(Vec<Load>, FunctionTable)>>,
+    bytes: u64,
+}
+
+impl Symbolizer {
+    /// All symbols of one file: those packed, then those of files, then those of a packed symbol table.
+    pub(super) fn batch(
+        &mut self,
+        file: FileNumber,
+        mut offsets: Vec<u64>,
+        names: &mut Names,
+    ) -> Batch {
+        offsets.sort_unstable();
+        offsets.dedup();
+        let entry = self.files.get(file as usize);
+        let Some(mapped) = entry.map(|e| e.file.clone()) else {
+            return Batch::default();
+        };
+        let refused = self.options.require_build_id && mapped.build_id.is_none();
+        if self.pack.is_empty() || refused {
+            return self.batch_of_files(file, offsets, names);
+        }
+        let packed = self.pack.symbols(&mapped, &offsets);
+        let named = |packed: &Packed| matches!(packed, Packed::Symbol(_));
+        let pairs = || offsets.iter().zip(&packed);
+        let rest: Vec<u64> = pairs().filter(|p| !named(p.1)).map(|p| *p.0).collect();
+        let unknown = pairs().filter(|p| *p.1 == Packed::Unknown).map(|p| *p.0);
+        let further = self.beyond_hits(file, &mapped, &rest, names);
+        let reasons = match &further {
+            Err(reason) => unknown.map(|offset| (offset, *reason)).collect(),
+            Ok(_) => HashMap::new(),
+        };
+        let mut further = further.unwrap_or_default().into_iter();
+        let symbols = packed
+            .into_iter()
+            .map(|packed| match packed {
+                Packed::Symbol(symbol) => Some(unpack(&symbol, names)),
+                _ => further.next().flatten(),
+            })
+            .collect();
+        Batch {
+            offsets,
+            symbols: Ok((mapped.build_id.is_some(), symbols)),
+            reasons,
+        }
+    }
+
+    /// Symbols at offsets that the pack does not name one by one.
+    fn beyond_hits(
+        &mut self,
+        file: FileNumber,
+        mapped: &MappedFile,
+        offsets: &[u64],
+        names: &mut Names,
+    ) -> Result<Vec<Option<Symbol>>, Reason> {
+        if offsets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let by_pack = self.unpacked_symbols(file, mapped, offsets, names);
+        let by_files = match by_pack {
+            Some(symbols) => Ok(symbols),
+            None => {
+                let batch = self.batch_of_files(file, offsets.to_vec(), names);
+                batch.symbols.map(|(_, symbols)| symbols)
+            }
+        };
+        let (pack, tables) = (&self.pack, &mut self.unpacked.tables);
+        let table = tables.entry(file).or_insert_with(|| {
+            let (loads, functions) = pack.table(mapped)?;
+            let known = functions.iter().map(|f| KnownFunction {
+                start: f.start,
+                size: f.len,
+                name: &f.name,
+                sized: f.sized,
+            });
+            Some((loads, FunctionTable::known(known)))
+        });
+        let symbols = match (by_files, &table) {
+            (Ok(symbols), _) => symbols,
+            (Err(reason), None) => return Err(reason),
+            (Err(_), Some(_)) => vec![None; offsets.len()],
+        };
+        let mut by_table = |offset: &u64| {
+            let (loads, table) = table.as_ref()?;
+            let address = address_of(loads, *offset)?;
+            let function = table.function(table.find(address)?)?;
+            Some(Symbol {
+                name: names.intern(&demangle(table.name(function))),
+                offset: address.checked_sub(function.start),
+                source: None,
+                inlined: Vec::new(),
+            })
+        };
+        let both = symbols.into_iter().zip(offsets);
+        Ok(both
+            .map(|(symbol, offset)| symbol.or_else(|| by_table(offset)))
+            .collect())
+    }
+
+    /// What the packed file says, if there is one that is whole and what it is said to be.
+    fn unpacked_symbols(
+        &mut self,
+        file: FileNumber,
+        mapped: &MappedFile,
+        offsets: &[u64],
+        names: &mut Names,
+    ) -> Option<Vec<Option<Symbol>>> {
+        if !self.unpacked.modules.contains_key(&file) {
+            let module = self.unpack_module(mapped);
+            self.unpacked.modules.insert(file, module);
+        }
+        let module = self.unpacked.modules.get_mut(&file)?.as_mut()?;
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        Some(module.symbols(offsets, names, &mut warn))
+    }
+
+    fn unpack_module(&mut self, mapped: &MappedFile) -> Option<Module> {
+        let packed = self.pack.files(mapped);
+        let mut open = |role, what: &str| {
+            let packed = packed.iter().find(|p| p.role == role)?;
+            let opened = self.unpack(packed, mapped);
+            opened
+                .map_err(|message| {
+                    let shown = String::from_utf8_lossy(&mapped.path);
+                    self.warnings
+                        .push(format!("{shown}: the packed {what} is not used: {message}"));
+                })
+                .ok()
+        };
+        let sections = open(Role::Executable, "file")?;
+        let debug = open(Role::Debug, "debug file");
+        let path = PathBuf::from(OsStr::from_bytes(&mapped.path));
+        let believed = Believed {
+            loads: loads(sections.bytes()),
+            debug: debug.map(|sections| DebugFile {
+                path: path.clone(),
+                sections,
+            }),
+            binary: Some(Opened { path, sections }),
+            verified: mapped.build_id.is_some(),
+        };
+        let warnings = &mut self.warnings;
+        let mut warn = |message| warnings.push(message);
+        let lines = self.options.lines;
+        Some(Module::open(
+            believed,
+            lines,
+            self.finder.search(),
+            &mut warn,
+        ))
+    }
+
+    /// A packed file as one without a name, compared with what was mapped.
+    fn unpack(&mut self, packed: &PackedFile, mapped: &MappedFile) -> Result<Rc<Sections>, String> {
+        self.unpacked.bytes = self.unpacked.bytes.saturating_add(packed.size);
+        if self.unpacked.bytes > UNPACK_ALL {
+            return Err("the packed files are too large".to_owned());
+        }
+        let mut file = tempfile::tempfile().map_err(|err| format!("no temporary file: {err}"))?;
+        self.pack
+            .unpack(packed, &mut file)
+            .map_err(|err| err.to_string())?;
+        match (&mapped.build_id, &mapped.version) {
+            (Some(wanted), _) => check_build_id(&file, wanted)?,
+            (None, Some(version))
+                if packed.role == Role::Executable && version.size != packed.size =>
+            {
+                return Err(format!(
+                    "it has {} bytes, recorded were {}",
+                    packed.size, version.size
+                ));
+            }
+            _ => {}
+        }
+        Ok(Rc::new(Sections::open(&file, false)?))
+    }
+
+    /// What is packed for a kernel address: its name, lines, and what was inlined there.
+    pub(super) fn packed_kernel(&self, address: u64, names: &mut Names) -> Option<Symbol> {
+        if self.pack.is_empty() {
+            return None;
+        }
+        let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
+        match self.pack.symbols_of(&key, &[address]).pop() {
+            Some(Packed::Symbol(symbol)) => Some(unpack(&symbol, names)),
+            _ => None,
+        }
+    }
+
+    /// Kernel addresses of which more is known here than the capture has: lines, and what was inlined. With the key to
+    /// pack them under.
+    pub fn kernel_hits(&self, names: &Names) -> Option<(FileKey, SymbolsByOffset)> {
+        let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
+        let mut symbols: BTreeMap<u64, Option<PackedSymbol>> = BTreeMap::new();
+        for (place, resolution) in self.places.iter().zip(&self.resolutions) {
+            let Code::Kernel(address) = place.code else {
+                continue;
+            };
+            let chain = &resolution.chain;
+            let more = chain.len() > 1
+                || chain.iter().any(|part| part.source.is_some())
+                || self.kernel.find(address).is_none();
+            if more && resolution.unnamed.is_none() {
+                let back = u64::from(place.is_return);
+                let inside = resolution.offset.and_then(|o| o.checked_sub(back));
+                symbols.insert(address, pack(chain, inside, names));
+            }
+        }
+        (!symbols.is_empty()).then(|| (key, symbols.into_iter().collect()))
+    }
+
+    /// Files with places, and their symbols as far as they are resolved, in the order of their paths.
+    pub fn hits(&self, names: &Names) -> Vec<HitFile> {
+        let mut by_file: BTreeMap<FileNumber, BTreeMap<u64, Option<PackedSymbol>>> =
+            BTreeMap::new();
+        let mut problems: BTreeMap<FileNumber, (Reason, Vec<u64>)> = BTreeMap::new();
+        for (place, resolution) in self.places.iter().zip(&self.resolutions) {
+            let Code::File(file, offset) = place.code else {
+                continue;
+            };
+            let symbols = by_file.entry(file).or_default();
+            match resolution.unnamed {
+                None => {
+                    let back = u64::from(place.is_return);
+                    let inside = resolution.offset.and_then(|o| o.checked_sub(back));
+                    symbols.insert(offset, pack(&resolution.chain, inside, names));
+                }
+                Some(Reason::NoSymbol) => {
+                    symbols.entry(offset).or_insert(None);
+                }
+                Some(reason) => {
+                    let (_, offsets) = problems.entry(file).or_insert_with(|| (reason, Vec::new()));
+                    offsets.push(offset);
+                }
+            }
+        }
+        let mut files: Vec<HitFile> = by_file
+            .into_iter()
+            .filter_map(|(number, symbols)| {
+                let entry = self.files.get(number as usize)?;
+                let (problem, unresolved) = match problems.remove(&number) {
+                    Some((reason, offsets)) => (Some(reason), offsets),
+                    None => (None, Vec::new()),
+                };
+                Some(HitFile {
+                    number,
+                    file: entry.file.clone(),
+                    unnamed: entry.unnamed,
+                    problem,
+                    symbols: symbols.into_iter().collect(),
+                    unresolved,
+                })
+            })
+            .collect();
+        files.sort_by(|a, b| (&a.file.path, a.number).cmp(&(&b.file.path, b.number)));
+        files
+    }
+}
+
+fn check_build_id(file: &File, wanted: &BuildId) -> Result<(), String> {
+    match read_build_id(file) {
+        Ok(Some(id)) if id == *wanted => Ok(()),
+        Ok(Some(id)) => Err(format!("it has build ID {id}, recorded was {wanted}")),
+        _ => Err(format!("it has no build ID, recorded was {wanted}")),
+    }
+}
+
+fn unpack(symbol: &PackedSymbol, names: &mut Names) -> Symbol {
+    let source = |source: &Option<(String, u32)>, names: &mut Names| {
+        let (file, line) = source.as_ref()?;
+        Some(SourceLine {
+            file: names.intern(file),
+            line: *line,
+        })
+    };
+    Symbol {
+        name: names.intern(&symbol.name),
+        offset: symbol.inside,
+        source: source(&symbol.source, names),
+        inlined: symbol
+            .inlined
+            .iter()
+            .map(|(name, place)| (names.intern(name), source(place, names)))
+            .collect(),
+    }
+}
+
+fn pack(chain: &[SymbolFrame], inside: Option<u64>, names: &Names) -> Option<PackedSymbol> {
+    let parts = chain.iter().map(|part| {
+        let name = names
+            .frames()
+            .get(part.frame as usize)
+            .map_or("", |f| names.text(f.name));
+        let source = part.source.map(|s| (names.text(s.file).to_owned(), s.line));
+        (name.to_owned(), source)
+    });
+    let mut parts = parts;
+    let (name, source) = parts.next()?;
+    Some(PackedSymbol {
+        name,
+        inside,
+        source,
+        inlined: parts.collect(),
+    })
+}
