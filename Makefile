@@ -7,8 +7,8 @@ SHELL := /bin/bash
 .PHONY: help deps build demo test lint clean need-cargo need-root
 
 # Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep,
-# what the recorder opens, debug information of all kinds).
-PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils
+# what the recorder opens, debug information of all kinds, JIT code).
+PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils nodejs
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer

@@ -1,4 +1,4 @@
-//! Files that may be anything, opened with care, and the build ID of those that are ELF files.
+//! Files that may be anything, opened with care, and what the headers of those that are ELF files say.
 
 #![cfg_attr(
     not(test),
@@ -14,12 +14,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use object::elf::{self, NT_GNU_BUILD_ID, PT_NOTE};
+use object::elf::{self, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags};
 
 use crate::event::BuildId;
+use crate::format::aid::Load;
+use crate::format::limits;
 
 /// Notes are small; larger ones are not looked into.
 const MAX_NOTES: u64 = 1 << 20;
@@ -59,15 +61,55 @@ pub enum ElfError {
     Io(io::Error),
 }
 
-/// The GNU build ID of an ELF file, from its note segments as the kernel reads it, else its note sections.
+/// What an ELF file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Headers {
+    /// Its GNU build ID, from its note segments as the kernel reads it, else its note sections.
+    pub build_id: Option<BuildId>,
+    /// Its PT_LOAD program headers, in file order; none when there are more than [`limits::LOADS`].
+    pub loads: Vec<Load>,
+}
+
+/// The GNU build ID of an ELF file: [`Headers::build_id`].
 pub fn read_build_id(file: &File) -> Result<Option<BuildId>, ElfError> {
+    Ok(read_headers(file)?.build_id)
+}
+
+/// The headers of an ELF file.
+pub fn read_headers(file: &File) -> Result<Headers, ElfError> {
     let file = file.try_clone().map_err(ElfError::Io)?;
     let cache = ReadCache::new(file);
     match FileKind::parse(&cache) {
-        Ok(FileKind::Elf32) => build_id_of::<elf::FileHeader32<Endianness>, _>(&cache),
-        Ok(FileKind::Elf64) => build_id_of::<elf::FileHeader64<Endianness>, _>(&cache),
+        Ok(FileKind::Elf32) => headers_of::<elf::FileHeader32<Endianness>, _>(&cache),
+        Ok(FileKind::Elf64) => headers_of::<elf::FileHeader64<Endianness>, _>(&cache),
         _ => Err(ElfError::NotElf),
     }
+}
+
+fn headers_of<'d, H, R>(data: R) -> Result<Headers, ElfError>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'d>,
+{
+    let build_id = build_id_of::<H, R>(data)?;
+    let header = H::parse(data).map_err(|_| ElfError::NotElf)?;
+    let endian = header.endian().map_err(|_| ElfError::NotElf)?;
+    let segments = header.program_headers(endian, data).unwrap_or(&[]);
+    let mut loads: Vec<Load> = segments
+        .iter()
+        .filter(|s| s.p_type(endian) == PT_LOAD)
+        .map(|s| Load {
+            offset: s.p_offset(endian).into(),
+            vaddr: s.p_vaddr(endian).into(),
+            file_size: s.p_filesz(endian).into(),
+            mem_size: s.p_memsz(endian).into(),
+            flags: s.p_flags(endian).0,
+        })
+        .collect();
+    if loads.len() as u64 > limits::LOADS {
+        loads.clear();
+    }
+    Ok(Headers { build_id, loads })
 }
 
 fn build_id_of<'d, H, R>(data: R) -> Result<Option<BuildId>, ElfError>

@@ -195,11 +195,13 @@ pub enum LossClass {
     CpuUnsampled = 14,
     /// Threads given by number whose sampling the kernel ended when they started a set-uid program, until that was noticed.
     ThreadLate = 15,
+    /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
+    PerfMaps = 16,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 15] = [
+    pub const ALL: [LossClass; 16] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -215,6 +217,7 @@ impl LossClass {
         LossClass::CpuLate,
         LossClass::CpuUnsampled,
         LossClass::ThreadLate,
+        LossClass::PerfMaps,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -250,6 +253,7 @@ impl LossClass {
             LossClass::ThreadLate => {
                 "threads not sampled at once when they started a set-uid program"
             }
+            LossClass::PerfMaps => "perf map lines not kept",
         }
     }
 }

@@ -13,7 +13,8 @@
 //!   -> process records                                        -> Profile: interned stacks, weights, losses
 //! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
 //!   -> process records
-//! now and then, and at the end: kernel symbols hit, vdso
+//! now and then, and at the end: kernel symbols hit, vdso,
+//!   JIT lines hit, layouts of ELF files
 //!   -> self-contained zstd frames  ->  run.bprof
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! Samples on their way into a capture.
 
-use crate::event::Timestamp;
+use crate::event::{MappedFile, Timestamp};
 use crate::format::samples::TaskId;
 
 /// A sample as it comes in.
@@ -51,11 +51,13 @@ pub struct PlacedSample {
     pub event: u8,
 }
 
-/// Addresses of stacks, each once for each segment it was written in.
+/// What has been written, each once for each segment it was written in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Addresses {
-    /// Of user stacks.
+pub struct Written {
+    /// Addresses of user stacks.
     pub user: Vec<u64>,
-    /// Of kernel stacks.
+    /// Addresses of kernel stacks.
     pub kernel: Vec<u64>,
+    /// Mapped files.
+    pub files: Vec<MappedFile>,
 }

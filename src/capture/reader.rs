@@ -7,7 +7,7 @@ use super::scan::{self, IndexState, Scan};
 use super::source::Source;
 use super::tables::{NewEntries, Tables};
 use crate::event::sample_flags;
-use crate::format::aid::{ElfInfo, KernelSymbols, PerfMap, Vdso};
+use crate::format::aid::{ElfLayout, ElfLayouts, KernelSymbols, PerfMap, PerfMaps, Vdso};
 use crate::format::descriptor::{self, Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::error::{FormatError, Problem};
@@ -136,7 +136,7 @@ pub struct Aids {
     /// Perf maps, in the order of the file.
     pub perf_maps: Vec<PerfMap>,
     /// Layouts of ELF files.
-    pub elf: Vec<ElfInfo>,
+    pub layouts: Vec<ElfLayout>,
     /// Frames of these kinds that cannot be used.
     pub damage: Vec<Damage>,
 }
@@ -245,8 +245,8 @@ impl Reader {
                 entry.descriptor.kind,
                 FrameKind::KernelSymbols
                     | FrameKind::Vdso
-                    | FrameKind::PerfMap
-                    | FrameKind::ElfInfo
+                    | FrameKind::PerfMaps
+                    | FrameKind::ElfLayouts
             ) {
                 continue;
             }
@@ -307,8 +307,10 @@ impl Aids {
                 self.kernel.symbols.extend(more.symbols);
             }
             FrameKind::Vdso => self.vdso = Some(Vdso::decode(content)?),
-            FrameKind::PerfMap => self.perf_maps.push(PerfMap::decode(content)?),
-            FrameKind::ElfInfo => self.elf.push(ElfInfo::decode(content)?),
+            FrameKind::PerfMaps => self.perf_maps.extend(PerfMaps::decode(content)?.maps),
+            FrameKind::ElfLayouts => {
+                self.layouts.extend(ElfLayouts::decode(content)?.layouts);
+            }
             _ => {}
         }
         Ok(())

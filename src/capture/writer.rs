@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-pub use super::incoming::{Addresses, PlacedSample, SampleInput, Stacks};
+pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
 use super::intern::{Interner, StackInterner};
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
-use crate::format::aid::{ElfInfo, KernelSymbols, PerfMap, Vdso};
+use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::frame::FrameCompressor;
@@ -66,7 +66,7 @@ pub struct CaptureWriter<W> {
     sequence: u32,
     bytes: u64,
     samples: u64,
-    collected: Option<Addresses>,
+    collected: Option<Written>,
     failed: bool,
 }
 
@@ -282,11 +282,11 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Addresses written since the last call, of which those of the kernel and the vdso want their aid. The first call
-    /// makes the writer keep them.
-    pub fn take_addresses(&mut self) -> Addresses {
+    /// Addresses and files written since the last call, which want their aid. The first call makes the writer keep
+    /// them.
+    pub fn take_written(&mut self) -> Written {
         self.collected
-            .replace(Addresses::default())
+            .replace(Written::default())
             .unwrap_or_default()
     }
 
@@ -354,6 +354,9 @@ impl<W: Write> CaptureWriter<W> {
     pub fn flush(&mut self) -> Result<(), WriteError> {
         if self.failed {
             return Err(WriteError::Failed { offset: self.bytes });
+        }
+        if let Some(collected) = &mut self.collected {
+            collected.files.extend_from_slice(&self.pending.files);
         }
         let CaptureWriter {
             pending,
@@ -483,14 +486,14 @@ impl<W: Write> CaptureWriter<W> {
         self.write_record(FrameKind::Vdso, vdso)
     }
 
-    /// Writes lines of a perf map at once, after what is pending.
-    pub fn perf_map(&mut self, map: &PerfMap) -> Result<(), WriteError> {
-        self.write_record(FrameKind::PerfMap, map)
+    /// Writes what readings of perf maps have told at once, after what is pending.
+    pub fn perf_maps(&mut self, maps: &PerfMaps) -> Result<(), WriteError> {
+        self.write_record(FrameKind::PerfMaps, maps)
     }
 
-    /// Writes the layout of an ELF file at once, after what is pending.
-    pub fn elf_info(&mut self, info: &ElfInfo) -> Result<(), WriteError> {
-        self.write_record(FrameKind::ElfInfo, info)
+    /// Writes layouts of ELF files at once, after what is pending.
+    pub fn elf_layouts(&mut self, layouts: &ElfLayouts) -> Result<(), WriteError> {
+        self.write_record(FrameKind::ElfLayouts, layouts)
     }
 
     /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed.

@@ -231,8 +231,9 @@ Examples:
   profiler record -o /var/tmp/x.bprof -t 1234,1240
 
 -p covers all threads of the process, present and future, and the processes it starts from now on (not those \
-with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command \
-that is still running after -d goes on, and is waited for. \
+with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither \
+a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command that is still running after -d \
+goes on, and is waited for. \
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
 On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \

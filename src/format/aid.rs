@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::FormatError;
-use super::meta;
+use super::error::{FormatError, Problem};
 use super::process::check_build_id;
-use crate::event::{BuildId, InodeKey, ProcessKey, Timestamp};
+use super::{limits, meta};
+use crate::event::{BuildId, FileVersion, InodeKey, ProcessKey, Timestamp};
 
 /// The kernel symbols that cover recorded kernel addresses. Several such frames add up.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -36,16 +36,30 @@ pub struct Vdso {
     pub image: Vec<u8>,
 }
 
-/// Lines of a JIT's `/tmp/perf-PID.map` that cover recorded addresses.
+/// What readings of perf maps have told: one frame for all processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PerfMaps {
+    /// In the order of the readings of each process.
+    pub maps: Vec<PerfMap>,
+}
+
+/// What one reading of a JIT's `/tmp/perf-PID.map` adds to what is known of a process: lines that cover recorded
+/// addresses. Those of a process build on each other, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerfMap {
     /// Whose.
     pub process: ProcessKey,
-    /// Not known to be true before; the first reading of a process has [`Timestamp::ZERO`].
-    pub since: Timestamp,
-    /// When it was read: not known to be true after.
+    /// When the map was read the time before: lines of earlier frames that hold no more were true up to then.
+    pub previous: Timestamp,
+    /// When it was read: what is known of the process is true up to here at least.
     pub until: Timestamp,
-    /// The lines, sorted by start.
+    /// No line of an earlier frame is known to be true after `previous`: the process runs another program, or the map was
+    /// written anew. `symbols` repeats those that are.
+    pub fresh: bool,
+    /// Starts of lines of earlier frames that are not known to be true after `previous`. Nor are those that one of `symbols`
+    /// overlaps.
+    pub ended: Vec<u64>,
+    /// The lines, sorted by start, not overlapping.
     pub symbols: Vec<JitSymbol>,
 }
 
@@ -56,20 +70,34 @@ pub struct JitSymbol {
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
+    /// Not known to be true before. A line where there was none is true since the reading before, one that takes the place of another
+    /// since its own.
+    pub since: Timestamp,
     /// Name, bytes as in the file.
     pub name: Vec<u8>,
 }
 
-/// How an ELF file is laid out, so that its addresses can be translated without it.
+/// How mapped ELF files are laid out, so that their addresses can be translated without them. Several such frames
+/// add up; a file is in one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ElfLayouts {
+    /// One for each file.
+    pub layouts: Vec<ElfLayout>,
+}
+
+/// How one ELF file is laid out. It is the layout of all files with its build ID; without one, of those with
+/// its inode and version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ElfInfo {
-    /// Path as recorded in the segments' files.
+pub struct ElfLayout {
+    /// A path under which it is in the segments' files.
     pub path: Vec<u8>,
-    /// Which file, when known.
-    pub inode: Option<InodeKey>,
     /// Its build ID.
     pub build_id: Option<BuildId>,
-    /// Its PT_LOAD program headers, in file order.
+    /// Which file, when known.
+    pub inode: Option<InodeKey>,
+    /// Size and modification time, when there is no build ID.
+    pub version: Option<FileVersion>,
+    /// Its PT_LOAD program headers, in file order; at most [`limits::LOADS`].
     pub loads: Vec<Load>,
 }
 
@@ -117,20 +145,31 @@ impl Vdso {
     }
 }
 
-impl PerfMap {
+impl PerfMaps {
     /// Decodes a frame's content.
-    pub fn decode(content: &[u8]) -> Result<PerfMap, FormatError> {
-        meta::decode_frame("perf map", content)
+    pub fn decode(content: &[u8]) -> Result<PerfMaps, FormatError> {
+        meta::decode_frame("perf maps", content)
     }
 }
 
-impl ElfInfo {
+impl ElfLayouts {
     /// Decodes a frame's content.
-    pub fn decode(content: &[u8]) -> Result<ElfInfo, FormatError> {
-        const WHAT: &str = "ELF layout";
-        let info: ElfInfo = meta::decode_frame(WHAT, content)?;
-        check_build_id(info.build_id.as_ref()).map_err(|p| FormatError::new(WHAT, 0, p))?;
-        Ok(info)
+    pub fn decode(content: &[u8]) -> Result<ElfLayouts, FormatError> {
+        const WHAT: &str = "ELF layouts";
+        let list: ElfLayouts = meta::decode_frame(WHAT, content)?;
+        for layout in &list.layouts {
+            check_build_id(layout.build_id.as_ref()).map_err(|p| FormatError::new(WHAT, 0, p))?;
+            let value = layout.loads.len() as u64;
+            if value > limits::LOADS {
+                let problem = Problem::OverLimit {
+                    what: "PT_LOAD headers of a file",
+                    value,
+                    limit: limits::LOADS,
+                };
+                return Err(FormatError::new(WHAT, 0, problem));
+            }
+        }
+        Ok(list)
     }
 }
 

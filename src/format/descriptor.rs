@@ -43,15 +43,15 @@ pub enum FrameKind {
     KernelSymbols,
     /// [`Vdso`](super::aid::Vdso). 3.
     Vdso,
-    /// [`PerfMap`](super::aid::PerfMap). 4.
-    PerfMap,
-    /// [`ElfInfo`](super::aid::ElfInfo). 5.
-    ElfInfo,
     /// [`End`](super::end::End). 6.
     End,
     /// Reserved: a packed file. 7.
     PackedFile,
-    /// A kind of a later version.
+    /// [`ElfLayouts`](super::aid::ElfLayouts). 8.
+    ElfLayouts,
+    /// [`PerfMaps`](super::aid::PerfMaps). 11.
+    PerfMaps,
+    /// A kind of a later version, or 4 and 5, which no recorder ever wrote.
     Unknown(u8),
 }
 
@@ -62,10 +62,10 @@ impl FrameKind {
             FrameKind::Segment => 1,
             FrameKind::KernelSymbols => 2,
             FrameKind::Vdso => 3,
-            FrameKind::PerfMap => 4,
-            FrameKind::ElfInfo => 5,
             FrameKind::End => 6,
             FrameKind::PackedFile => 7,
+            FrameKind::ElfLayouts => 8,
+            FrameKind::PerfMaps => 11,
             FrameKind::Unknown(number) => number,
         }
     }
@@ -76,10 +76,10 @@ impl FrameKind {
             1 => FrameKind::Segment,
             2 => FrameKind::KernelSymbols,
             3 => FrameKind::Vdso,
-            4 => FrameKind::PerfMap,
-            5 => FrameKind::ElfInfo,
             6 => FrameKind::End,
             7 => FrameKind::PackedFile,
+            8 => FrameKind::ElfLayouts,
+            11 => FrameKind::PerfMaps,
             other => FrameKind::Unknown(other),
         }
     }

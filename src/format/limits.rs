@@ -34,3 +34,5 @@ pub const CPUS: u64 = 1 << 16;
 pub const AID: usize = 16 << 20;
 /// Bytes of the content of all symbol-aid frames a reader takes; later ones are left out, and said so.
 pub const AIDS: u64 = 64 << 20;
+/// PT_LOAD program headers of one ELF file.
+pub const LOADS: u64 = 1 << 10;

@@ -7,7 +7,7 @@
 //! ( [skippable: descriptor] [zstd frame] )*         descriptor.rs, then by kind:
 //!        kind Segment: tables added + samples       segment.rs: strings, files, mappings, spaces,
 //!                                                   processes, tasks, addresses, stacks, samples, losses
-//!        kind KernelSymbols, Vdso, PerfMap, ElfInfo aid.rs
+//!        kind KernelSymbols, Vdso, PerfMaps, ElfLayouts aid.rs
 //!        kind End                                   end.rs
 //! [skippable: index]                                index.rs, a cache
 //! ```

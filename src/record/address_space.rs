@@ -193,6 +193,28 @@ impl AddressSpace {
         list
     }
 
+    /// Where code is that no file names: ranges, ascending, with gaps in between. Memory that has been mapped over since
+    /// may be among them.
+    pub fn unnamed(&self) -> Vec<(u64, u64)> {
+        let mappings = self.base.iter().chain(self.added.iter().map(|(_, m)| m));
+        let unnamed = mappings.filter(|m| {
+            matches!(
+                m.file.kind,
+                MappedKind::Anonymous | MappedKind::Memfd | MappedKind::Special
+            )
+        });
+        let mut ranges: Vec<_> = unnamed.map(|m| (m.start, m.end)).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let touches = next.0 <= last.1;
+            if touches {
+                last.1 = last.1.max(next.1);
+            }
+            touches
+        });
+        ranges
+    }
+
     /// What an executable mapping maps at `address` now, if one covers it.
     pub fn covering(&self, address: u64) -> Option<MappedKind> {
         let covers = |m: &&Mapping| (m.start..m.end).contains(&address);
@@ -296,6 +318,26 @@ mod tests {
         parent.settle(Timestamp(5));
         assert_eq!(parent.until(Timestamp::ZERO).0.len(), 2);
         assert_eq!(parent.until(Timestamp::ZERO).1.len(), 0);
+    }
+
+    #[test]
+    fn only_what_is_there_no_more_and_was_settled_is_forgotten() {
+        let mut space = AddressSpace::default();
+        for (time, start) in [(1, 0x1000), (2, 0x3000), (3, 0x5000), (9, 0x7000)] {
+            space.add(Timestamp(time), map(start, start + 0x1000, 0, "a"));
+        }
+        space.settle(Timestamp(5));
+        // What is there need not begin and end where it was mapped; what is not settled stays.
+        space.keep_only(&[0x800..0x1800, 0x4000..0x5001]);
+        let starts = |space: &AddressSpace| -> Vec<u64> {
+            let list = space.until(Timestamp::MAX).0;
+            list.iter().map(|m| m.start).collect()
+        };
+        assert_eq!(starts(&space), [0x1000, 0x5000, 0x7000]);
+        assert_eq!(space.len(), 3);
+        space.settle(Timestamp(9));
+        space.keep_only(&[]);
+        assert!(space.is_empty());
     }
 
     #[test]

@@ -74,6 +74,8 @@ impl Program {
     /// Loads the program into the kernel. Nothing is sampled until it is attached to events.
     pub fn load(config: &Config<'_>) -> Result<Program> {
         quiet_libbpf();
+        // libbpf keeps the number, so that losses can be read when there is no descriptor to spare.
+        libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
         // libbpf wants the object at a fixed place for as long as the program lives, which is as long as we do.
         let place: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));

@@ -91,7 +91,7 @@ impl Drain {
     /// A drain into `writer`. `command` is the process launched, whose samples before its exec are not its own.
     pub fn new(mut writer: Writer, depths: Depths, command: Option<Pid>) -> Drain {
         // From now on it keeps them.
-        writer.take_addresses();
+        writer.take_written();
         Drain {
             writer,
             depths,

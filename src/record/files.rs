@@ -1,16 +1,16 @@
 //! Which file a mapping maps: what tells it from every other file, read while its process lives.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use super::host::wall_offset;
+use super::layouts::Layouts;
 use super::maps::{RawMapping, classify};
-use crate::elf_file::{self, open_regular};
+use super::rooted::Root;
+use crate::elf_file::{self, Headers, open_regular};
 use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid, Timestamp};
 
 /// Files seen, each kept once, and what was read of those whose build ID the kernel did not tell.
@@ -18,6 +18,8 @@ use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid, 
 pub struct Files {
     known: HashSet<Rc<MappedFile>>,
     build_ids: HashMap<(InodeKey, FileVersion), Option<BuildId>>,
+    /// How they are laid out.
+    pub layouts: Layouts,
 }
 
 /// Beyond this many, files no process maps any more are forgotten.
@@ -40,7 +42,13 @@ impl Files {
             version: None,
             deleted: kind == MappedKind::File && bare.len() != raw.path.len(),
         };
-        if kind == MappedKind::File && (file.build_id.is_none() || file.deleted) {
+        let has_layout = matches!(kind, MappedKind::File | MappedKind::Memfd);
+        let wanted = file
+            .build_id
+            .as_ref()
+            .is_some_and(|id| self.layouts.wants(id));
+        let unclear = kind == MappedKind::File && (file.build_id.is_none() || file.deleted);
+        if unclear || (has_layout && wanted) {
             self.look_at(process, raw, made, &mut file);
         }
         self.keep(file)
@@ -56,6 +64,7 @@ impl Files {
         file: &mut MappedFile,
     ) {
         let Some((opened, named)) = open_mapped(process, raw, made) else {
+            self.layouts.failed(file);
             return;
         };
         if let Named::AsGiven = named {
@@ -63,7 +72,10 @@ impl Files {
             file.path.clone_from(&raw.path);
             file.deleted = false;
         }
-        if file.build_id.is_some() {
+        if let Some(id) = &file.build_id {
+            if self.layouts.wants(id) {
+                self.layouts.add(file, &read_headers(&opened).loads);
+            }
             return;
         }
         let Ok(meta) = opened.metadata() else { return };
@@ -72,16 +84,19 @@ impl Files {
             mtime_sec: meta.mtime(),
             mtime_nsec: meta.mtime_nsec() as u32,
         };
-        let build_id = match file.inode {
-            Some(inode) => self
-                .build_ids
-                .entry((inode, version))
-                .or_insert_with(|| read_build_id(&opened))
-                .clone(),
-            None => read_build_id(&opened),
-        };
-        file.version = build_id.is_none().then_some(version);
-        file.build_id = build_id;
+        let seen = file.inode.map(|inode| (inode, version));
+        if let Some(build_id) = seen.and_then(|seen| self.build_ids.get(&seen)) {
+            file.version = build_id.is_none().then_some(version);
+            file.build_id.clone_from(build_id);
+            return;
+        }
+        let headers = read_headers(&opened);
+        file.version = headers.build_id.is_none().then_some(version);
+        file.build_id = headers.build_id;
+        self.layouts.add(file, &headers.loads);
+        if let Some(seen) = seen {
+            self.build_ids.insert(seen, file.build_id.clone());
+        }
     }
 
     fn keep(&mut self, file: MappedFile) -> Rc<MappedFile> {
@@ -108,27 +123,29 @@ enum Named {
 /// Opens the mapped file: through `map_files`, which needs no path, else by its path as the process sees it or, when the
 /// process is gone, as we do. A path counts only if it leads to the file that was mapped.
 fn open_mapped(process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Option<(File, Named)> {
-    let (_, bare) = classify(&raw.path);
+    let (kind, bare) = classify(&raw.path);
     let suffixed = bare.len() != raw.path.len();
-    let own = format!("/proc/{process}/root");
     let map_file = format!("/proc/{process}/map_files/{:x}-{:x}", raw.start, raw.end);
-    let by_path = |root: &str, path: &[u8]| {
-        let path = path.strip_prefix(b"/").unwrap_or(path);
-        let found = open_regular(&Path::new(root).join(OsStr::from_bytes(path))).ok();
+    let by_path_in = |root: std::io::Result<Root>, path: &[u8]| {
+        let found = root.and_then(|root| root.open_regular(path)).ok();
         found.filter(|file| is_mapped(file, raw) && !is_younger(file, made))
     };
-    let literally = || by_path(&own, &raw.path).or_else(|| by_path("/", &raw.path));
-    if suffixed && let Some(file) = literally() {
+    let by_path =
+        |path: &[u8]| by_path_in(Root::of(process), path).or_else(|| by_path_in(Root::own(), path));
+    // Other kinds have names that are no paths.
+    let has_path = kind == MappedKind::File;
+    if suffixed
+        && has_path
+        && let Some(file) = by_path(&raw.path)
+    {
         return Some((file, Named::AsGiven));
     }
     // By now the number, and the addresses, can be somebody else's.
     let mut file = open_regular(Path::new(&map_file))
         .ok()
         .filter(|file| is_mapped(file, raw));
-    if !suffixed {
-        file = file
-            .or_else(|| by_path(&own, bare))
-            .or_else(|| by_path("/", bare));
+    if !suffixed && has_path {
+        file = file.or_else(|| by_path(bare));
     }
     Some((file?, Named::Otherwise))
 }
@@ -158,4 +175,9 @@ fn is_mapped(file: &File, raw: &RawMapping) -> bool {
 /// The build ID of an ELF file; `None` for other files.
 fn read_build_id(file: &File) -> Option<BuildId> {
     elf_file::read_build_id(file).ok().flatten()
+}
+
+/// The headers of an ELF file; nothing for other files.
+fn read_headers(file: &File) -> Headers {
+    elf_file::read_headers(file).unwrap_or_default()
 }

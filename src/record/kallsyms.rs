@@ -1,7 +1,8 @@
 //! The running kernel's symbols, read once into a compact table, so that captures can carry those that cover
 //! recorded addresses.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::format::aid::{KernelSymbol, KernelSymbols};
@@ -22,6 +23,8 @@ pub struct Kallsyms {
     entries: Vec<Entry>,
     names: String,
     modules: Vec<String>,
+    /// Where the text of each module ends at the latest.
+    module_ends: HashMap<String, u64>,
     /// Runtime address of `_stext`, 0 when hidden.
     pub stext: u64,
     /// Where the kernel's idle routines are.
@@ -40,14 +43,27 @@ struct Entry {
 
 /// No kernel function is longer; a symbol whose successor is farther away does not reach it.
 const LONGEST: u64 = 1 << 20;
+/// ... and none that is in no module (ftrace, kprobes) than a page.
+const LONGEST_OUTSIDE: u64 = 1 << 12;
+/// What the table gives as the module of BPF programs.
+pub const BPF: &str = "bpf";
 
 impl Kallsyms {
     /// Reads the table. `None` when addresses are hidden (`kptr_restrict`, no CAP_SYSLOG): all the same.
     pub fn read() -> io::Result<Option<Kallsyms>> {
-        Kallsyms::parse(BufReader::with_capacity(
-            1 << 16,
-            File::open("/proc/kallsyms")?,
-        ))
+        let text = BufReader::with_capacity(1 << 16, File::open("/proc/kallsyms")?);
+        let mut table = Kallsyms::parse(text)?;
+        if let Some(table) = &mut table {
+            // There is no such file without modules.
+            table.module_ends = parse_modules(&fs::read("/proc/modules").unwrap_or_default());
+        }
+        Ok(table)
+    }
+
+    /// The name of the BPF code that starts at `start`.
+    pub fn bpf_name(&self, start: u64) -> Option<String> {
+        let symbol = self.symbol(start)?;
+        (symbol.start == start && symbol.module.as_deref() == Some(BPF)).then_some(symbol.name)
     }
 
     pub(super) fn parse(mut text: impl BufRead) -> io::Result<Option<Kallsyms>> {
@@ -142,7 +158,15 @@ impl Kallsyms {
         // Of several names for one address the first code symbol of the table.
         let first = self.entries.partition_point(|e| e.start < start);
         let entry = self.entries.get(first..after)?.iter().find(|e| e.len > 0)?;
-        let end = next.min(start.saturating_add(LONGEST));
+        let module = usize::from(entry.module)
+            .checked_sub(1)
+            .and_then(|m| self.modules.get(m));
+        let outside = start.saturating_add(LONGEST_OUTSIDE);
+        let limit = match module {
+            None => start.saturating_add(LONGEST),
+            Some(module) => self.module_ends.get(module).copied().unwrap_or(outside),
+        };
+        let end = next.min(limit);
         let name = self
             .names
             .get(entry.name as usize..entry.name as usize + usize::from(entry.len))?;
@@ -150,12 +174,24 @@ impl Kallsyms {
             start,
             end,
             name: name.into(),
-            module: usize::from(entry.module)
-                .checked_sub(1)
-                .and_then(|m| self.modules.get(m))
-                .cloned(),
+            module: module.cloned(),
         })
     }
+}
+
+/// Where the modules of `/proc/modules` end: `NAME SIZE USERS DEPENDENCIES STATE 0xADDRESS`. The size is at least that of the
+/// text, which begins at the address.
+fn parse_modules(text: &[u8]) -> HashMap<String, u64> {
+    let line = |line: &[u8]| {
+        let words: Vec<&str> = std::str::from_utf8(line)
+            .ok()?
+            .split_ascii_whitespace()
+            .collect();
+        let size: u64 = words.get(1)?.parse().ok()?;
+        let address = u64::from_str_radix(words.get(5)?.strip_prefix("0x")?, 16).ok()?;
+        Some(((*words.first()?).to_owned(), address.saturating_add(size)))
+    };
+    text.split(|b| *b == b'\n').filter_map(line).collect()
 }
 
 struct Line<'a> {
@@ -267,6 +303,26 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         let names: Vec<_> = table.covering(&[0xffff_ffff_8100_0200]).symbols;
         let names: Vec<_> = names.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["second", "idle"]);
+    }
+
+    #[test]
+    fn a_module_ends_where_it_ends() {
+        let mut table = Kallsyms::parse(
+            &b"ffffffff81000000 T _stext\nffffffffc0001000 t last\t[m]\nffffffffc0900000 t probe\t[__builtin__kprobes]\n"[..],
+        )
+        .expect("readable")
+        .expect("addresses");
+        table.module_ends =
+            parse_modules(b"m 8192 2 a,b, Live 0xffffffffc0000000 (OE)\nbad\nm2 x 0 - Live 0x1\n");
+        assert_eq!(
+            name(&table, 0xffff_ffff_c000_1fff).as_deref(),
+            Some("last [m]")
+        );
+        assert_eq!(name(&table, 0xffff_ffff_c000_2000), None);
+        let probe = "probe [__builtin__kprobes]";
+        assert_eq!(name(&table, 0xffff_ffff_c090_0fff).as_deref(), Some(probe));
+        assert_eq!(name(&table, 0xffff_ffff_c090_1000), None);
+        assert_eq!(table.bpf_name(0xffff_ffff_c090_0000), None);
     }
 
     #[test]

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::bpf_code::BpfCode;
 use super::drain::Drain;
-use super::kallsyms::Kallsyms;
+use super::kallsyms::{BPF, Kallsyms};
 use super::maps;
 use super::processes::Processes;
+use crate::capture::writer::Written;
 use crate::event::Pid;
 use crate::format::aid::{KernelSymbol, Vdso};
 
@@ -49,10 +51,16 @@ impl Default for KernelNames {
 
 impl KernelNames {
     /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
-    pub fn write(&mut self, drain: &mut Drain, processes: &Processes, at_end: bool) -> Result<()> {
-        let fresh = drain.writer.take_addresses();
-        self.wanted.extend(fresh.kernel);
-        self.vdso_wanted |= processes.any_in_vdso(&fresh.user);
+    pub fn write(
+        &mut self,
+        written: &Written,
+        drain: &mut Drain,
+        processes: &Processes,
+        bpf_code: &BpfCode,
+        at_end: bool,
+    ) -> Result<()> {
+        self.wanted.extend_from_slice(&written.kernel);
+        self.vdso_wanted |= processes.any_in_vdso(&written.user);
         if !at_end && Instant::now() < self.next {
             return Ok(());
         }
@@ -81,6 +89,8 @@ impl KernelNames {
             && let Ok(Some(later)) = Kallsyms::read()
         {
             found.symbols.extend(lasting(table, &later, &self.wanted));
+            let lasts = |start, name: &str| later.bpf_name(start).as_deref() == Some(name);
+            found.symbols.extend(bpf_code.covering(&self.wanted, lasts));
             found.symbols.sort_by_key(|s| s.start);
         }
         found
@@ -106,6 +116,8 @@ fn lasting(then: &Kallsyms, now: &Kallsyms, wanted: &[u64]) -> Vec<KernelSymbol>
         at_its_start.any(|now| same(&now, symbol))
     };
     let mut symbols = now.covering(wanted).symbols;
+    // Of BPF programs the tables do not tell where they end: see `BpfCode`.
+    symbols.retain(|symbol| symbol.module.as_deref() != Some(BPF));
     symbols.retain(|symbol| {
         let within = |address: &u64| {
             [*address, address.wrapping_sub(1)]
@@ -156,14 +168,11 @@ mod tests {
     #[test]
     fn code_that_lasted_is_named_whatever_came_behind_it() {
         let then = "ffffffffc0000100 t first\t[mod]\nffffffffc0000200 t second\t[mod]\n";
-        let more = format!("{then}ffffffffc0000300 t bpf_prog_1_x\t[bpf]\n");
+        let more = format!("{then}ffffffffc0000300 t third\t[mod2]\n");
         let wanted = [BASE + 0x110, BASE + 0x210, BASE + 0x310];
         assert_eq!(names(then, then, &wanted[..2]), ["first", "second"]);
         // It was loaded meanwhile, into room that nothing used.
-        assert_eq!(
-            names(then, &more, &wanted),
-            ["first", "second", "bpf_prog_1_x"]
-        );
+        assert_eq!(names(then, &more, &wanted), ["first", "second", "third"]);
         // It was unloaded: nothing tells how far it reached.
         assert_eq!(names(&more, then, &wanted[..2]), ["first", "second"]);
         assert_eq!(names("", then, &wanted[..1]), ["first"], "loaded meanwhile");
@@ -177,7 +186,7 @@ mod tests {
             "ffffffffc0000100 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
             // Of another module, or at another place.
             "ffffffffc0000100 t old\t[other]\nffffffffc0000400 t old_end\t[other]\n",
-            "ffffffffc0000200 t new\t[bpf]\nffffffffc0000400 t new_end\t[bpf]\n",
+            "ffffffffc0000200 t new\t[mod2]\nffffffffc0000400 t new_end\t[bpf]\n",
             "ffffffffc0000080 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
         ] {
             assert_eq!(names(then, now, &wanted), [""; 0], "{now}");

@@ -50,7 +50,9 @@ pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
     let path = format!("/proc/{process}/maps");
     let maps = File::open(&path)?;
     match query_all(&maps) {
-        Err(err) if err.raw_os_error() == Some(libc::ENOTTY) => read_text(&path),
+        Err(err) if err.raw_os_error() == Some(libc::ENOTTY) => {
+            Ok(with_exact_paths(process, read_text(&path)?))
+        }
         other => other,
     }
 }
@@ -62,6 +64,25 @@ fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
         .filter(|line| line.prot & prot::EXEC != 0)
         .map(RawMapping::from)
         .collect())
+}
+
+/// The text has `\\012` for a newline in a path, and nothing for a backslash, so that both can be meant: the link in `map_files`
+/// tells which.
+fn with_exact_paths(process: Pid, mut mappings: Vec<RawMapping>) -> Vec<RawMapping> {
+    use std::os::unix::ffi::OsStringExt;
+    for mapping in &mut mappings {
+        if !mapping.path.contains(&b'\n') {
+            continue;
+        }
+        let link = format!(
+            "/proc/{process}/map_files/{:x}-{:x}",
+            mapping.start, mapping.end
+        );
+        if let Ok(exact) = fs::read_link(link) {
+            mapping.path = exact.into_os_string().into_vec();
+        }
+    }
+    mappings
 }
 
 impl From<MapsLine> for RawMapping {
@@ -197,6 +218,42 @@ mod tests {
                 "{:?}",
                 String::from_utf8_lossy(path)
             );
+        }
+    }
+
+    #[test]
+    fn a_newline_and_what_looks_like_one_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = Pid(std::process::id());
+        for name in ["a\nb", "a\\012b", "a\\012b\nc"] {
+            let path = dir.path().join(name);
+            fs::write(&path, [0; 4096]).unwrap();
+            let file = File::open(&path).unwrap();
+            // SAFETY: nothing else refers to the new mapping, whose content nobody reads.
+            let mapped = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    4096,
+                    libc::PROT_READ | libc::PROT_EXEC,
+                    libc::MAP_PRIVATE,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            // A file system mounted noexec says nothing about us.
+            if mapped == libc::MAP_FAILED {
+                continue;
+            }
+            let text = read_text(&format!("/proc/{me}/maps")).unwrap();
+            let read = with_exact_paths(me, text);
+            // SAFETY: the mapping made above.
+            unsafe { libc::munmap(mapped, 4096) };
+            let found = read.iter().find(|m| m.start == mapped as u64).unwrap();
+            let may_follow_links = rustix::process::geteuid().is_root();
+            if may_follow_links {
+                use std::os::unix::ffi::OsStrExt;
+                assert_eq!(found.path, path.as_os_str().as_bytes());
+            }
         }
     }
 

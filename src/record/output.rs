@@ -86,7 +86,7 @@ fn old_name(path: &Path) -> PathBuf {
 }
 
 impl Output {
-    /// Makes the file; a capture that has its name becomes `FILE.old`.
+    /// Makes the file; a capture that has its name becomes `FILE.old`. The file is locked (`flock`) while it is open.
     pub fn create(path: &Path) -> Result<Output> {
         check(path)?;
         let mut old = None;
@@ -102,6 +102,8 @@ impl Output {
             .mode(0o600)
             .open(path)
             .with_context(|| format!("cannot create {}", path.display()))?;
+        // Says that it is being written, to those who would append; where there are no locks it goes without.
+        let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         Ok(Output {
             file,
             path: path.to_path_buf(),

@@ -178,10 +178,22 @@ pub fn read_stat(process: Pid) -> io::Result<Stat> {
     parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected stat"))
 }
 
-/// Whether a process runs: it is there, and if its first thread is a zombie, another one is not.
+/// Whether a process runs: it is there, and if its first thread is a zombie, another one is not. One that cannot be looked
+/// at, for want of a descriptor perhaps, is taken to run.
 pub fn is_alive(process: Pid) -> bool {
-    let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    is_alive_by(&text)
+    match fs::read(format!("/proc/{process}/stat")) {
+        Ok(text) => is_alive_by(&text),
+        Err(err) => !is_gone_by(&err),
+    }
+}
+
+/// Whether there is no such process or thread any more.
+pub fn is_gone(process: Pid) -> bool {
+    fs::read(format!("/proc/{process}/stat")).is_err_and(|err| is_gone_by(&err))
+}
+
+fn is_gone_by(err: &io::Error) -> bool {
+    err.kind() == io::ErrorKind::NotFound || err.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn is_alive_by(stat: &[u8]) -> bool {
@@ -210,6 +222,44 @@ pub fn process_of_thread(thread: Pid) -> io::Result<Pid> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without Tgid"))
 }
 
+/// Whose a process is, and what it takes for its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number in its own PID namespace.
+    pub pid_inside: u32,
+    /// Real user ID.
+    pub real_user: u32,
+    /// Effective user ID.
+    pub effective_user: u32,
+}
+
+/// The owner in `/proc/PID/status`: `NStgid:` has the number in each namespace, outermost first; `Uid:` real and
+/// effective user.
+pub fn parse_owner(status: &[u8]) -> Option<Owner> {
+    let numbers = |name: &[u8]| {
+        let line = status
+            .split(|b| *b == b'\n')
+            .find_map(|line| line.strip_prefix(name))?;
+        let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+        words
+            .map(|word| word.parse().ok())
+            .collect::<Option<Vec<u32>>>()
+    };
+    let users = numbers(b"Uid:")?;
+    Some(Owner {
+        pid_inside: *numbers(b"NStgid:")?.last()?,
+        real_user: *users.first()?,
+        effective_user: *users.get(1)?,
+    })
+}
+
+/// The owner of a process.
+pub fn read_owner(process: Pid) -> io::Result<Owner> {
+    let status = fs::read(format!("/proc/{process}/status"))?;
+    parse_owner(&status)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected status"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +271,14 @@ mod tests {
             b") S 17 4321 4321 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2",
         );
         line
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_gone() {
+        let gone = |errno| is_gone_by(&io::Error::from_raw_os_error(errno));
+        assert!(gone(libc::ENOENT) && gone(libc::ESRCH));
+        assert!(!gone(libc::EMFILE) && !gone(libc::EACCES));
+        assert!(is_gone(Pid(u32::MAX)) && !is_gone(Pid(std::process::id())));
     }
 
     #[test]
@@ -296,6 +354,29 @@ mod tests {
         ] {
             assert_eq!(parse_maps_line(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_number_inside_is_the_last() {
+        // A name can hold anything but a newline, which the kernel writes as two characters.
+        let status =
+            b"Name:\tUid:\t5\nTgid:\t4242\nUid:\t1000\t0\t1000\t1000\nNStgid:\t4242\t17\t1\n";
+        let owner = Owner {
+            pid_inside: 1,
+            real_user: 1000,
+            effective_user: 0,
+        };
+        assert_eq!(parse_owner(status), Some(owner));
+        for bad in [
+            &b""[..],
+            b"NStgid:\t1\n",
+            b"Uid:\t1\t1\nNStgid:\n",
+            b"Uid:\t1\nNStgid:\t1\n",
+        ] {
+            assert_eq!(parse_owner(bad), None);
+        }
+        let me = read_owner(Pid(std::process::id())).expect("our own status");
+        assert_eq!(me.real_user, rustix::process::getuid().as_raw());
     }
 
     #[test]

@@ -7,10 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use perf_event::data::parse::Parser;
-use perf_event::data::{CGroup, Comm, Exit, Fork, Lost, Mmap2, RecordMetadata, Visitor};
+use perf_event::data::{
+    CGroup, Comm, Exit, Fork, KSymbol, KSymbolFlags, Lost, Mmap2, RecordMetadata, Visitor,
+};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
+use super::bpf_code::BpfCode;
 use super::maps::RawMapping;
 use crate::event::{BuildId, InodeKey, Pid, Timestamp, prot};
 
@@ -71,6 +74,15 @@ pub enum SideKind {
         /// Path from the root of the hierarchy.
         path: Vec<u8>,
     },
+    /// BPF code was put into the kernel.
+    BpfCode {
+        /// Where.
+        start: u64,
+        /// Bytes.
+        len: u64,
+        /// Its name, as in kallsyms.
+        name: String,
+    },
     /// The kernel had to drop so many records, or (0) some that are counted elsewhere.
     Lost(u64),
     /// There were so many more records lost where [`SideKind::Lost`] has been told already.
@@ -117,6 +129,8 @@ pub struct SideBand {
     samplers: Vec<OnCpu>,
     /// The kernel puts build IDs into mapping records (5.12).
     pub has_build_ids: bool,
+    /// What it has told of BPF programs.
+    pub bpf_code: BpfCode,
 }
 
 impl SideBand {
@@ -125,6 +139,7 @@ impl SideBand {
         let mut side_band = SideBand {
             samplers: Vec::new(),
             has_build_ids: true,
+            bpf_code: BpfCode::default(),
         };
         for &cpu in cpus {
             match side_band.open_cpu(cpu) {
@@ -213,6 +228,17 @@ impl SideBand {
                 new.push(lost(super::host::now(), 0));
             }
         }
+        new.retain(|event| match &event.what {
+            SideKind::BpfCode { start, len, name } => {
+                self.bpf_code.add(*start, *len, name);
+                false
+            }
+            SideKind::Lost(_) => {
+                self.bpf_code.records_lost();
+                true
+            }
+            _ => true,
+        });
         // Rings are read one after the other, so one can tell of what was earlier than what another told before.
         events.extend(new);
         events
@@ -242,6 +268,7 @@ fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
         .comm_exec(true)
         .task(true)
         .cgroup(true)
+        .ksymbol(true)
         .sample_id_all(true)
         .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
         .clockid(Clock::BOOTTIME)
@@ -342,6 +369,19 @@ impl<'a> Visitor<'a> for Decode {
                 mapping,
             },
         )
+    }
+
+    fn visit_ksymbol(self, record: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
+        if record.flags.contains(KSymbolFlags::UNREGISTER) {
+            return None;
+        }
+        let name = String::from_utf8_lossy(&record.name);
+        let what = SideKind::BpfCode {
+            start: record.addr,
+            len: record.len.into(),
+            name: name.trim_end_matches('\0').to_owned(),
+        };
+        Self::event(&metadata, what)
     }
 
     fn visit_cgroup(self, record: CGroup<'a>, metadata: RecordMetadata) -> Self::Output {

@@ -638,11 +638,14 @@ fn the_capture_names_kernel_vdso_and_jit_code() {
         }),
         perf_maps: vec![PerfMap {
             process,
-            since: crate::event::Timestamp(0),
+            previous: crate::event::Timestamp(0),
             until: crate::event::Timestamp(9),
+            fresh: true,
+            ended: Vec::new(),
             symbols: vec![crate::format::aid::JitSymbol {
                 start: 0x7000,
                 len: 0x10,
+                since: crate::event::Timestamp(0),
                 name: b"LazyCompile:~f /x.js:1\xff".to_vec(),
             }],
         }],

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::restore::Offline;
-use crate::common::standard::Standard;
+use crate::common::standard::{Sample, Standard};
 use crate::common::workload::BURN_C;
 use crate::common::{Attached, Bench, Recorded, Running, Truth};
 
@@ -176,4 +176,37 @@ fn a23_a_cpu_is_gone_for_a_moment() {
         .filter(|p| p.0 == CPU && p.1 > last - 0.4)
         .count();
     assert!(late > 50, "{late} samples at the end");
+}
+
+/// A CPU that cannot be sampled is told, and is no reason to stop sampling the others.
+#[test]
+fn a23_a_cpu_that_comes_and_cannot_be_sampled() {
+    let bench = Bench::new();
+    let Some(offline) = Offline::new(CPU) else {
+        return;
+    };
+    let workload = burn("0.6");
+    let args = ["-q", "-F", "997", "-p", &workload.pid_arg()];
+    let running = Running::start_sampling(&bench, &args);
+    running.limit_descriptors();
+    drop(offline);
+    // Noticed with the next look at the rings.
+    pause(300);
+    let truth = workload.go();
+    let recorded = running.interrupt().ok();
+    let warning = format!("warning: CPU {CPU} came online and cannot be sampled");
+    assert!(recorded.stderr.contains(&warning), "{}", recorded.stderr);
+    let folded = recorded.folded();
+    let told = "CPUs that came online and could not be sampled 1";
+    assert!(folded.verdict.contains(told), "{folded}");
+    // Their names need descriptors too; the samples do not.
+    let samples = recorded.standard().samples;
+    let there = |s: &&Sample| s.head.contains(&format!("[cpu {CPU}]"));
+    assert_eq!(samples.iter().filter(there).count(), 0, "sampled after all");
+    let seen = samples.len() as f64 / 997.0;
+    assert!(
+        seen > 0.2 * truth.cpu,
+        "{seen} s of {} s\n{folded}",
+        truth.cpu
+    );
 }

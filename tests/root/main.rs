@@ -1,7 +1,7 @@
 //! Records for real: every test here samples a workload with eBPF and compares the report with what
 //! the workload knows about itself.
 //!
-//! Needs root (or CAP_BPF and CAP_PERFMON) and `gcc`, `g++` and `rustc`; run it with `make test`.
+//! Needs root (or CAP_BPF and CAP_PERFMON) and `gcc`, `g++`, `rustc` and `node`; run it with `make test`.
 //! Without the privileges each test fails and says so: a test that did not run has not passed.
 //!
 //! System-wide recordings would disturb each other, so the tests take turns (see
@@ -11,7 +11,10 @@ mod anonymous;
 mod common;
 mod cpus;
 mod events;
+mod files;
 mod identity;
+mod jit;
+mod kernel;
 mod output;
 mod privileges;
 mod processes;

@@ -5,7 +5,9 @@ use bprof::event::{
     BuildId, FileVersion, InodeKey, LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey,
     Timestamp, prot, sample_flags,
 };
-use bprof::format::aid::{ElfInfo, JitSymbol, KernelSymbol, KernelSymbols, Load, PerfMap, Vdso};
+use bprof::format::aid::{
+    ElfLayout, ElfLayouts, JitSymbol, KernelSymbol, KernelSymbols, Load, PerfMap, PerfMaps, Vdso,
+};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::end::{End, EndReason};
 use bprof::format::header::{EventInfo, Header, Sampling};
@@ -161,36 +163,60 @@ fn small_capture() -> Vec<u8> {
             image: vec![0x7f, b'E', b'L', b'F'],
         })
         .unwrap();
-    writer.perf_map(&perf_map()).unwrap();
-    writer.elf_info(&elf_info()).unwrap();
+    let maps = vec![perf_map(), perf_map()];
+    writer.perf_maps(&PerfMaps { maps }).unwrap();
+    writer.elf_layouts(&layouts()).unwrap();
     writer.finish(&end()).unwrap()
 }
 
 fn perf_map() -> PerfMap {
     PerfMap {
         process: key(),
-        since: Timestamp::ZERO,
+        previous: Timestamp::ZERO,
         until: Timestamp(77),
+        fresh: true,
+        ended: vec![7, 1 << 40],
         symbols: vec![JitSymbol {
             start: 1,
             len: 2,
+            since: Timestamp(5),
             name: b"f;\xff".to_vec(),
         }],
     }
 }
 
-fn elf_info() -> ElfInfo {
-    ElfInfo {
+fn layouts() -> ElfLayouts {
+    let load = Load {
+        offset: 1,
+        vaddr: 2,
+        file_size: 3,
+        mem_size: 4,
+        flags: 5,
+    };
+    let with_id = ElfLayout {
         path: b"/usr/lib/a b\xff.so".to_vec(),
-        inode: None,
         build_id: BuildId::new(&[1, 2, 3, 4]),
-        loads: vec![Load {
-            offset: 1,
-            vaddr: 2,
-            file_size: 3,
-            mem_size: 4,
-            flags: 5,
-        }],
+        inode: None,
+        version: None,
+        loads: vec![load, load],
+    };
+    let without = ElfLayout {
+        path: b"/bin/x".to_vec(),
+        build_id: None,
+        inode: Some(InodeKey {
+            major: 8,
+            minor: 1,
+            inode: 300,
+        }),
+        version: Some(FileVersion {
+            size: 7,
+            mtime_sec: -1,
+            mtime_nsec: 9,
+        }),
+        loads: Vec::new(),
+    };
+    ElfLayouts {
+        layouts: vec![with_id, without],
     }
 }
 
@@ -229,15 +255,15 @@ fn everything_written_is_read() {
     assert_eq!((reader.damage(), reader.cut_bytes()), (&[][..], 0));
     assert_eq!((reader.samples(), reader.lost_samples()), (9, 6));
     let kinds: Vec<_> = reader.frames().iter().map(|f| f.descriptor.kind).collect();
-    use FrameKind::{ElfInfo, KernelSymbols, PerfMap, Segment, Vdso};
+    use FrameKind::{ElfLayouts, KernelSymbols, PerfMaps, Segment, Vdso};
     let expected = [
         Segment,
         Segment,
         Segment,
         KernelSymbols,
         Vdso,
-        PerfMap,
-        ElfInfo,
+        PerfMaps,
+        ElfLayouts,
         FrameKind::End,
     ];
     assert_eq!(kinds, expected);
@@ -299,8 +325,8 @@ fn everything_written_is_read() {
     assert_eq!(aids.kernel.symbols[0].name, "do_idle");
     assert_eq!(aids.vdso.unwrap().image, b"\x7fELF");
     assert_eq!(
-        (aids.perf_maps, aids.elf),
-        (vec![perf_map()], vec![elf_info()])
+        (aids.perf_maps, aids.layouts),
+        (vec![perf_map(), perf_map()], layouts().layouts)
     );
     assert_eq!(aids.damage, []);
 }
@@ -806,7 +832,7 @@ fn kinds_of_later_versions_are_skipped_unless_required() {
         bytes[start..start + encoded.len()].copy_from_slice(&encoded);
         Reader::from_bytes(bytes)
     };
-    for kind in [7, 8, 255] {
+    for kind in [4, 5, 7, 255] {
         let reader = with_kind(kind, false).unwrap();
         assert_eq!((reader.damage(), reader.samples()), (&[][..], 9));
         assert!(reader.aids().vdso.is_none());

@@ -3,6 +3,7 @@
 //! A process is told apart by its number and start time. What is known of it goes into the capture when it is
 //! first sampled in a segment, and from then on as it happens; processes without samples never do.
 
+mod code;
 mod model;
 mod reread;
 mod write;
@@ -10,6 +11,7 @@ mod write;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+pub use self::code::UnnamedCode;
 pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
 use self::write::{place_in, write};
@@ -21,7 +23,8 @@ use super::output::Output;
 use super::procfs;
 use super::sideband::{SideEvent, SideKind};
 use crate::capture::writer::{CaptureWriter, TablesFull};
-use crate::event::{LossClass, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::event::{LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::format::aid::ElfLayouts;
 use crate::format::process::{ProcessId, ProcessRecord};
 
 /// What captures are written with here.
@@ -65,6 +68,8 @@ pub struct Processes {
     pub without_events: Vec<Pid>,
     /// Where processes of the capture have the vdso: start and end.
     vdso: BTreeMap<u64, u64>,
+    /// Sampled processes whose code may have changed.
+    code_changed: Vec<Pid>,
 }
 
 /// Places of the vdso remembered at most: by then one has been sampled, or none will be.
@@ -92,6 +97,7 @@ impl Processes {
             maps_missed: 0,
             without_events: Vec::new(),
             vdso: BTreeMap::new(),
+            code_changed: Vec::new(),
         }
     }
 
@@ -144,6 +150,18 @@ impl Processes {
     /// The snapshot is over: from now on every event counts.
     pub fn snapshot_done(&mut self) {
         self.read_at = HashMap::new();
+    }
+
+    /// These files are in the capture now.
+    pub fn files_written(&mut self, files: &[MappedFile]) {
+        files
+            .iter()
+            .for_each(|file| self.files.layouts.written(file));
+    }
+
+    /// Layouts of files in the capture that have not been given out, as many as one frame takes.
+    pub fn take_layouts(&mut self) -> Option<ElfLayouts> {
+        self.files.layouts.take()
     }
 
     /// Whether any of `addresses` is in the vdso of some process.
@@ -200,6 +218,8 @@ impl Processes {
                 self.cgroups.add(*id, path.clone());
                 return Ok(());
             }
+            // Taken out before.
+            SideKind::BpfCode { .. } => return Ok(()),
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
                 self.doubt_all();
@@ -256,12 +276,19 @@ impl Processes {
                         return Ok(());
                     }
                     process.ended = Some(time);
-                    if let Some((id, _)) = process.written {
+                    let (sampled, written) = (process.sampled, process.written);
+                    if sampled {
+                        self.code_changed(pid);
+                    }
+                    if let Some((id, _)) = written {
                         writer.process(ProcessRecord::Exit { process: id, time })?;
                     }
                 }
             }
-            SideKind::Cgroup { .. } | SideKind::Lost(_) | SideKind::MoreLost(_) => {}
+            SideKind::Cgroup { .. }
+            | SideKind::BpfCode { .. }
+            | SideKind::Lost(_)
+            | SideKind::MoreLost(_) => {}
         }
         self.touch(pid);
         Ok(())
@@ -379,6 +406,9 @@ impl Processes {
         process
             .images
             .push(Image::new(time, number, Origin::Event, comm));
+        if process.sampled {
+            self.code_changed(pid);
+        }
         Ok(())
     }
 
@@ -400,8 +430,12 @@ impl Processes {
                 placed,
             })?;
         }
+        let changed = process.sampled && mapping.file.kind != MappedKind::File;
         if let Some(image) = process.current() {
             image.space.add(time, mapping);
+        }
+        if changed {
+            self.code_changed(pid);
         }
         Ok(())
     }
@@ -446,6 +480,9 @@ impl Processes {
         let new = !std::mem::replace(&mut process.sampled, true);
         self.sampled += u64::from(new);
         self.count_missed(pid, at, sample.first, writer);
+        if new {
+            self.code_changed(pid);
+        }
         Ok(id)
     }
 
@@ -574,7 +611,7 @@ impl Processes {
         let mut gone = Vec::new();
         for (pid, list) in &mut self.by_pid {
             let alive = list.last_mut().filter(|p| p.ended.is_none() && !p.kernel);
-            if let Some(process) = alive.filter(|_| procfs::read_stat(*pid).is_err()) {
+            if let Some(process) = alive.filter(|_| procfs::is_gone(*pid)) {
                 process.ended = Some(Timestamp::MAX);
                 gone.push(*pid);
             }

@@ -90,6 +90,10 @@ impl Processes {
         if !missed_exec && process.ended.is_some_and(|end| end <= doubtful_since) {
             return Ok(());
         }
+        self.code_changed(pid);
+        let Some(process) = self.get(pid, at) else {
+            return Ok(());
+        };
         let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
@@ -143,21 +147,18 @@ impl Processes {
 
     /// Mappings of the process `key` from `/proc`, if that number still is that process.
     fn read_if_same(&mut self, key: ProcessKey) -> Result<Read, String> {
-        let same = |tick_ns: u64| {
-            procfs::read_stat(key.tgid).is_ok_and(|s| s.start_ticks == key.start_time.0 / tick_ns)
+        let tick = key.start_time.0 / self.tick_ns;
+        let check_same = || match procfs::read_stat(key.tgid) {
+            Ok(stat) if stat.start_ticks == tick => Ok(()),
+            Err(err) if !procfs::is_gone(key.tgid) => Err(err.to_string()),
+            _ => Err("process ended".to_owned()),
         };
-        if !same(self.tick_ns) {
-            return Err("process ended".into());
-        }
+        check_same()?;
         let read = self
             .read_mappings(key.tgid)
             .map_err(|err| err.to_string())?;
         // Still the same after reading, or the mappings are somebody else's.
-        if same(self.tick_ns) {
-            Ok(read)
-        } else {
-            Err("process ended".into())
-        }
+        check_same().map(|()| read)
     }
 
     /// A sample of `sampled` had its user leaf at `address`: if nothing covers it, the process is read again.
@@ -194,6 +195,7 @@ impl Processes {
             return Ok(());
         };
         process.looked_again = Some(now);
+        self.code_changed(pid);
         let Ok((mappings, _)) = self.read_if_same(sampled.key) else {
             return Ok(());
         };

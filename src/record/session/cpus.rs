@@ -131,7 +131,7 @@ impl Session<'_> {
                 return Ok(false);
             }
             Err(err) => {
-                self.say(&format!(
+                self.live.say(&format!(
                     "warning: CPU {cpu} came online and cannot be sampled: {err:#}; the others are"
                 ));
                 LossClass::CpuUnsampled

@@ -18,6 +18,7 @@ use self::finish::{close, outlive};
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::Counters;
 use super::drain::Drain;
+use super::jit::Jit;
 use super::kallsyms::Kallsyms;
 use super::kernel_names::KernelNames;
 use super::launch::{Held, NotStarted, Running};
@@ -159,6 +160,7 @@ struct Session<'a> {
     rings: Vec<RingBuffer<'a>>,
     drain: &'a RefCell<Drain>,
     names: KernelNames,
+    jit: Jit,
     counters: Counters,
     events: VecDeque<SideEvent>,
     live: Live,
@@ -194,6 +196,7 @@ fn record(
         rings: vec![rings],
         drain: &drain,
         names: KernelNames::default(),
+        jit: Jit::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
         live: Live::new(options.quiet, shared),
@@ -295,7 +298,11 @@ impl Session<'_> {
     /// Samples already gather in the rings: this takes about as long as ten of them.
     fn read_kernel_symbols(&mut self) -> Result<()> {
         match Kallsyms::read() {
-            Ok(table) => self.names.table = table,
+            Ok(table) => {
+                let name = |start| table.as_ref()?.bpf_name(start);
+                self.setup.side_band.bpf_code.add_present(name);
+                self.names.table = table;
+            }
             Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
         }
         if !self.options.idle {
@@ -370,11 +377,7 @@ impl Session<'_> {
 
     fn targets_gone(&self) -> bool {
         if !self.setup.threads.is_empty() {
-            return self
-                .setup
-                .threads
-                .iter()
-                .all(|tid| procfs::read_stat(*tid).is_err());
+            return self.setup.threads.iter().all(|tid| procfs::is_gone(*tid));
         }
         self.setup.ends_with_targets && !self.setup.processes.any_alive()
     }
@@ -396,6 +399,7 @@ impl Session<'_> {
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
         // All that was told before the snapshot has come.
         processes.snapshot_done();
+        self.jit.follow(processes);
         let without_events = std::mem::take(&mut processes.without_events);
         for process in without_events {
             // Of the threads of a process that calls execve the one that does is left, under the number of the process.
@@ -427,7 +431,24 @@ impl Session<'_> {
         }
         drain.flush()?;
         self.next_flush = now + FLUSH;
-        self.names.write(&mut drain, &self.setup.processes, false)
+        drop(drain);
+        self.write_aid(false)
+    }
+
+    /// Writes what names need beside samples, of all that has been flushed.
+    fn write_aid(&mut self, at_end: bool) -> Result<()> {
+        let mut drain = self.drain.borrow_mut();
+        let drain = &mut *drain;
+        let processes = &mut self.setup.processes;
+        let written = drain.writer.take_written();
+        processes.files_written(&written.files);
+        while let Some(layouts) = processes.take_layouts() {
+            drain.writer.elf_layouts(&layouts)?;
+        }
+        self.jit.write(&written, drain, at_end)?;
+        let bpf_code = &self.setup.side_band.bpf_code;
+        self.names
+            .write(&written, drain, processes, bpf_code, at_end)
     }
 
     /// Ends sampling and takes out the rest.
@@ -438,8 +459,7 @@ impl Session<'_> {
         self.batch(Reach::Settled)?;
         self.batch(Reach::All)?;
         self.flush(Instant::now())?;
-        let mut drain = self.drain.borrow_mut();
-        self.names.write(&mut drain, &self.setup.processes, true)?;
+        self.write_aid(true)?;
         Ok(ended)
     }
 }

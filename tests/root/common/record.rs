@@ -111,6 +111,25 @@ impl Running {
         fs::read_dir(dir).expect("the recorder runs").count()
     }
 
+    /// Leaves it room for one more descriptor.
+    pub fn limit_descriptors(&self) {
+        let dir = format!("/proc/{}/fd", self.child.id());
+        let names = fs::read_dir(dir).expect("the recorder runs");
+        let used: Vec<u64> = names
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
+        let free = (0..).filter(|number| !used.contains(number)).nth(1);
+        let free = free.expect("a free number");
+        let limit = libc::rlimit {
+            rlim_cur: free,
+            rlim_max: free,
+        };
+        let pid = self.child.id() as libc::pid_t;
+        // SAFETY: the limit is read and nothing is written.
+        let set = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+        assert_eq!(set, 0, "prlimit: {}", std::io::Error::last_os_error());
+    }
+
     /// CPU seconds it has used, in ticks of 10 ms.
     pub fn cpu(&self) -> f64 {
         let path = format!("/proc/{}/stat", self.child.id());

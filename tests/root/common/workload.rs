@@ -88,6 +88,11 @@ pub const RENAME: Program = program("rename.c", "rename", &[]);
 pub const JIT: Program = program("jit.c", "jit", &[]);
 pub const CHURN: Program = program("churn.c", "churn", &[]);
 pub const FLOOD: Program = program("flood.c", "flood", &[]);
+pub const FROM_FD: Program = program("fromfd.c", "fromfd", &[]);
+pub const PERF_MAP: Program = program("perfmap.c", "perfmap", &[]);
+pub const REMAP: Program = program("remap.c", "remap", &[]);
+pub const CLOCK: Program = program("clock.c", "clock", &[]);
+pub const BPFRUN: Program = program("bpfrun.c", "bpfrun", &[]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
 

@@ -1,7 +1,8 @@
 //! The text of every view, exactly.
 
-use super::fixture::{BASE, Bench, Elf, KERNEL, Run, Scene, Taken, memory, profiler, usual};
-use bprof::event::{LossClass, MappedKind};
+use super::fixture::{BASE, Bench, Elf, KERNEL, LEN, Run, Scene, Taken, memory, profiler, usual};
+use bprof::event::{LossClass, MappedKind, Pid, ProcessKey, Timestamp};
+use bprof::format::aid::{JitSymbol, PerfMap, PerfMaps};
 
 const VERDICT: &str = "\
 # host: web1, Linux 6.18.0 x86_64, 2 CPUs; recorded by bprof test
@@ -290,6 +291,81 @@ fn kernel_addresses_of_a_cut_kernel_stack_keep_their_marker() {
 app-100;[truncated];do_syscall_64_[k] 1
 app-100;[truncated];main;do_syscall_64_[k] 1
 app-100;main;[truncated];do_syscall_64_[k] 1
+"
+    );
+}
+
+/// JIT code has the name that was true at its time, for its process, and none where that is not known. In a memfd too; a file's
+/// code is the file's.
+#[test]
+fn jit_lines_hold_for_their_process_and_time() {
+    let bench = Bench::new();
+    let mut s = Scene::new();
+    let (p, other) = (s.process(100, 500), s.process(200, 600));
+    let code = [
+        memory(MappedKind::Anonymous, ""),
+        memory(MappedKind::Memfd, "/memfd:code"),
+    ];
+    for process in [p, other] {
+        s.image(process, 0, 0, "js");
+        s.map(process, 0, BASE, &bench.elf.mapped());
+        s.map(process, 0, 2 * LEN + BASE, &code[0]);
+        s.map(process, 0, 4 * LEN + BASE, &code[1]);
+    }
+    let line = |start: u64, since, name: &str| JitSymbol {
+        start,
+        len: 0x10,
+        since: Timestamp(since),
+        name: name.into(),
+    };
+    let (anonymous, memfd) = (2 * LEN + BASE, 4 * LEN + BASE);
+    let reading = |previous, until, symbols| PerfMap {
+        process: ProcessKey {
+            tgid: Pid(100),
+            start_time: Timestamp(500),
+        },
+        previous: Timestamp(previous),
+        until: Timestamp(until),
+        fresh: previous == 0,
+        ended: Vec::new(),
+        symbols,
+    };
+    let main = BASE + bench.elf.offset("main");
+    for (process, pid) in [(p, 100), (other, 200)] {
+        for time in [1_000, 2_000, 2_500, 3_100, 9_000] {
+            for leaf in [anonymous + 4, memfd + 0xf, memfd + 0x10, main] {
+                let user = [leaf, main + 1];
+                let taken = Taken::of(process, pid, "js", time);
+                s.sample(Taken {
+                    user: &user,
+                    ..taken
+                });
+            }
+        }
+    }
+    s.writer.flush().unwrap();
+    let everywhere = line(main - main % 0x10, 0, "not the file's");
+    let first = vec![everywhere, line(anonymous, 0, "old;f"), line(memfd, 0, "g")];
+    for maps in [
+        reading(0, 2_000, first),
+        reading(2_000, 3_000, vec![line(anonymous, 3_050, "new f")]),
+        reading(3_000, 4_000, vec![]),
+    ] {
+        s.writer.perf_maps(&PerfMaps { maps: vec![maps] }).unwrap();
+    }
+    let capture = bench.capture("run.bprof", &s.finish());
+    assert_eq!(
+        Run::report(&["--folded"], &capture).ok(),
+        "\
+js-100;main;[anon] 2
+js-100;main;[memfd:code] 6
+js-100;main;g 4
+js-100;main;main 5
+js-100;main;new f 1
+js-100;main;old:f 2
+js-200;main;[anon] 5
+js-200;main;[memfd:code] 10
+js-200;main;main 5
 "
     );
 }
