@@ -56,6 +56,7 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
         kernel,
         vdso,
         perf_maps,
+        layouts,
         damage,
         ..
     } = reader.aids();
@@ -67,7 +68,7 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
                 kernel,
                 vdso,
                 perf_maps,
-                layouts: Vec::new(),
+                layouts,
                 kernel_identity: KernelIdentity {
                     build_id: reader.header().kernel_build_id.clone(),
                     release: reader.header().kernel_release.clone(),

@@ -12,14 +12,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::Options;
 use super::debug_files::{self, DebugFile};
 use super::functions::loads;
 use super::search::{Candidate, Fetch, FileKind, Search};
 use super::sections::Sections;
-use super::{Layout, Options};
 use crate::elf_file::{ElfError, OpenError, open_regular, read_build_id};
 use crate::event::{BuildId, MappedFile};
-use crate::format::aid::Load;
+use crate::format::aid::{ElfLayout, Load};
 use crate::profile::Reason;
 
 /// Files that are believed to be what was mapped.
@@ -71,14 +71,14 @@ impl Disbelief {
 pub(super) struct Finder {
     search: Rc<Search>,
     require_build_id: bool,
-    layouts: Vec<Layout>,
+    layouts: Vec<ElfLayout>,
     /// Asked last.
     pub fetch: Option<Box<dyn Fetch>>,
 }
 
 impl Finder {
     /// A finder with the layouts a capture has.
-    pub fn new(options: &Options, layouts: Vec<Layout>) -> Finder {
+    pub fn new(options: &Options, layouts: Vec<ElfLayout>) -> Finder {
         Finder {
             search: Rc::new(Search::new(options)),
             require_build_id: options.require_build_id,

@@ -44,8 +44,8 @@ use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
-use crate::event::{BuildId, InodeKey, MappedFile};
-use crate::format::aid::{KernelSymbols, Load, PerfMap, Vdso};
+use crate::event::MappedFile;
+use crate::format::aid::{ElfLayout, KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{FileProblem, Naming, Reason, Resolution};
 use crate::timeline::file_name;
 
@@ -121,19 +121,6 @@ impl Default for Options {
     }
 }
 
-/// How a mapped file is laid out, so that addresses in it can be translated when it is gone and its debug file is here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// Path as recorded.
-    pub path: Vec<u8>,
-    /// Which file, when known.
-    pub inode: Option<InodeKey>,
-    /// Its build ID.
-    pub build_id: Option<BuildId>,
-    /// Its PT_LOAD program headers.
-    pub loads: Vec<Load>,
-}
-
 /// What the capture itself carries for names.
 #[derive(Debug, Default)]
 pub struct Aid {
@@ -143,8 +130,8 @@ pub struct Aid {
     pub vdso: Option<Vdso>,
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
-    /// Layouts of mapped files.
-    pub layouts: Vec<Layout>,
+    /// Layouts of mapped files, for those that are gone and whose debug files are here.
+    pub layouts: Vec<ElfLayout>,
     /// Which kernel it was; its `_stext` is taken from `kernel`.
     pub kernel_identity: KernelIdentity,
 }

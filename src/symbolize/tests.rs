@@ -476,9 +476,10 @@ fn a_program_that_is_gone_is_named_by_its_debug_file() {
         );
         let mapped = recorded(&prog);
         let (leaf, outer) = (offset_of(&prog, "leaf"), offset_of(&prog, "outer"));
-        let layout = Layout {
+        let layout = ElfLayout {
             path: mapped.path.clone(),
             inode: None,
+            version: None,
             build_id: mapped.build_id.clone(),
             loads: functions::loads(&*fs::read(&prog).unwrap()),
         };
@@ -510,7 +511,7 @@ fn a_program_that_is_gone_is_named_by_its_debug_file() {
             (mapped.build_id.clone(), true),
         ] {
             let aid = Aid {
-                layouts: vec![Layout {
+                layouts: vec![ElfLayout {
                     build_id: id,
                     ..layout.clone()
                 }],
