@@ -19,8 +19,7 @@ use super::search::{Candidate, Fetch, FileKind, Search};
 use super::sections::Sections;
 use crate::elf_file::{ElfError, OpenError, open_regular, read_build_id};
 use crate::event::{BuildId, MappedFile};
-use crate::format::aid::ElfLayout;
-use crate::format::aid::Load;
+use crate::format::aid::{ElfLayout, Load};
 use crate::profile::Reason;
 
 /// Files that are believed to be what was mapped.

@@ -37,6 +37,7 @@ mod elf;
 mod files;
 mod flat;
 mod packed;
+mod resolve;
 mod search;
 mod sections;
 mod sysroot;
@@ -47,11 +48,9 @@ use std::path::PathBuf;
 use hashbrown::HashMap;
 
 use crate::capture::Pack;
-use crate::event::{MappedFile, MappedKind};
+use crate::event::MappedFile;
 use crate::format::aid::{ElfLayout, KernelSymbols, Load, PerfMap, Vdso};
-use crate::profile::{
-    FileProblem, Frame, FrameKind, NameId, Names, Naming, Reason, Resolution, SymbolFrame,
-};
+use crate::profile::{FileProblem, Naming, Reason, Resolution};
 use crate::timeline::file_name;
 
 pub use elf::FilesUsed;
@@ -60,9 +59,9 @@ pub use search::{Fetch, FileKind};
 pub use vmlinux::KernelIdentity;
 
 use debuginfod::Debuginfod;
-use elf::{Module, Symbol};
+use elf::Module;
 use files::{Disbelief, Finder};
-use functions::{FunctionTable, address_of, demangle, loads};
+use functions::{FunctionTable, loads};
 use kernel::KernelTable;
 use packed::Unpacked;
 use perf_map::PerfMaps;
@@ -155,7 +154,7 @@ pub struct Aid {
     pub vdso: Option<Vdso>,
     /// Perf maps.
     pub perf_maps: Vec<PerfMap>,
-    /// Layouts of mapped files.
+    /// Layouts of mapped files, for those that are gone and whose debug files are here.
     pub layouts: Vec<ElfLayout>,
     /// Which kernel it was; its `_stext` is taken from `kernel`.
     pub kernel_identity: KernelIdentity,
@@ -389,323 +388,6 @@ impl Symbolizer {
     /// Messages about files, since the last call.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
-    }
-
-    /// Resolves all places that are not yet: one batch per file, each offset once.
-    pub fn resolve(&mut self, names: &mut Names) {
-        let first = self.resolutions.len();
-        let mut by_file: HashMap<FileNumber, Vec<u64>> = HashMap::new();
-        let mut kernel = Vec::new();
-        for place in self.places.iter().skip(first) {
-            match place.code {
-                Code::File(file, offset) => by_file.entry(file).or_default().push(offset),
-                Code::Kernel(address) => kernel.push(address),
-                _ => {}
-            }
-        }
-        let mut files: Vec<(FileNumber, Vec<u64>)> = by_file.into_iter().collect();
-        files.sort_unstable_by_key(|(file, _)| *file);
-        let mut batches = Batches {
-            files: files
-                .into_iter()
-                .map(|(file, offsets)| (file, self.batch(file, offsets, names)))
-                .collect(),
-            kernel: self.kernel_batch(kernel, names),
-        };
-        for i in first..self.places.len() {
-            let Some(place) = self.places.get(i).copied() else {
-                break;
-            };
-            let resolution = self.name(place, &mut batches, names);
-            self.resolutions.push(resolution);
-        }
-    }
-
-    /// All symbols of one file, by files of this machine. `offsets` ascend, each once.
-    fn batch_of_files(&mut self, file: FileNumber, offsets: Vec<u64>, names: &mut Names) -> Batch {
-        let Some(entry) = self.files.get_mut(file as usize) else {
-            return Batch::default();
-        };
-        let warnings = &mut self.warnings;
-        let mut warn = |message| warnings.push(message);
-        let finder = &mut self.finder;
-        let lines = self.options.lines;
-        let state = entry.state.get_or_insert_with(|| {
-            let believed = finder.believe(&entry.file, &mut warn)?;
-            Ok(Module::open(believed, lines, finder.search(), &mut warn))
-        });
-        let symbols = match state {
-            Err(disbelief) => Err(disbelief.reason),
-            Ok(module) => {
-                let symbols = module.symbols(&offsets, names, &mut warn);
-                match module.has_shrunk() {
-                    false => Ok((module.verified, symbols)),
-                    true => Err(Reason::Unreadable),
-                }
-            }
-        };
-        if let (Err(Reason::Unreadable), Some(Ok(_))) = (&symbols, &entry.state) {
-            let path = String::from_utf8_lossy(&entry.file.path);
-            let message = format!("{path} became shorter while it was read");
-            warn(format!("{message}: it gives no names from here on"));
-            let reason = Reason::Unreadable;
-            entry.state = Some(Err(Disbelief { reason, message }));
-        }
-        Batch {
-            offsets,
-            symbols,
-            reasons: HashMap::new(),
-        }
-    }
-
-    /// What the image of the kernel says of addresses.
-    fn kernel_batch(&mut self, mut addresses: Vec<u64>, names: &mut Names) -> Batch {
-        if addresses.is_empty() {
-            return Batch::default();
-        }
-        addresses.sort_unstable();
-        addresses.dedup();
-        let warnings = &mut self.warnings;
-        let mut warn = |message| warnings.push(message);
-        let (options, finder, identity) = (&self.options, &self.finder, &self.kernel_identity);
-        let vmlinux = self.vmlinux.get_or_insert_with(|| {
-            let given = options.vmlinux.as_deref();
-            Vmlinux::find(identity, given, options.lines, finder.search(), &mut warn)
-        });
-        let Some(vmlinux) = vmlinux else {
-            return Batch::default();
-        };
-        let symbols = addresses
-            .iter()
-            .map(|address| vmlinux.symbol(*address, names, &mut warn));
-        let symbols = Ok((true, symbols.collect()));
-        Batch {
-            offsets: addresses,
-            symbols,
-            reasons: HashMap::new(),
-        }
-    }
-
-    fn name(&self, place: Place, batches: &mut Batches, names: &mut Names) -> Resolution {
-        let back = u64::from(place.is_return);
-        let user = |names: &mut Names, name: &str, module: &str| Frame {
-            name: names.intern(name),
-            module: names.intern(module),
-            kind: FrameKind::User,
-            inlined: false,
-        };
-        match place.code {
-            Code::File(file, offset) => {
-                let module = self.files.get(file as usize).map_or("", |f| &f.name);
-                let batch = batches.files.get(&file);
-                match batch.map_or(Err(Reason::NoSymbol), |b| b.find(offset)) {
-                    Ok((verified, symbol)) => {
-                        let module = names.intern(module);
-                        let whole = named_by_elf(symbol, (module, FrameKind::User), back, names);
-                        Resolution {
-                            unverified: !verified,
-                            ..whole
-                        }
-                    }
-                    Err(reason) => {
-                        let label = format!("[{module}+{:#x}]", offset.saturating_add(back));
-                        unnamed(user(names, &label, module), reason, names)
-                    }
-                }
-            }
-            Code::Vdso(offset) => {
-                let image = self.vdso.as_ref();
-                let found = image.and_then(|v| {
-                    let address = address_of(&v.loads, offset)?;
-                    let function = v.functions.function(v.functions.find(address)?)?;
-                    Some((v.functions.name(function), address - function.start))
-                });
-                match found {
-                    Some((name, inside)) => {
-                        named(user(names, name, "[vdso]"), Some(inside + back), names)
-                    }
-                    None => {
-                        let reason = if image.is_some() {
-                            Reason::NoSymbol
-                        } else {
-                            Reason::NoVdso
-                        };
-                        let label = format!("[vdso+{:#x}]", offset.saturating_add(back));
-                        unnamed(user(names, &label, "[vdso]"), reason, names)
-                    }
-                }
-            }
-            Code::Vsyscall => named(user(names, "[vsyscall]", "[vsyscall]"), None, names),
-            Code::Jit(map, line, inside) => match self.perf_maps.symbol(map, line) {
-                Some(symbol) if !symbol.name.is_empty() => {
-                    let name = String::from_utf8_lossy(&symbol.name);
-                    named(user(names, &name, "[jit]"), Some(inside + back), names)
-                }
-                _ => unnamed(user(names, "[anon]", "[anon]"), Reason::Anonymous, names),
-            },
-            Code::Kernel(address) => {
-                let batch = batches.kernel.find(address);
-                let image = batch.ok().map(|(_, symbol)| symbol);
-                self.kernel_name(address, back, image, names)
-            }
-            Code::Labelled(file) => {
-                let (label, reason) = self
-                    .files
-                    .get(file as usize)
-                    .map_or(("[anon]".to_owned(), Reason::Anonymous), |f| label(&f.file));
-                unnamed(user(names, &label, &label), reason, names)
-            }
-            Code::Unknown(reason) => unnamed(user(names, "[unknown]", ""), reason, names),
-        }
-    }
-}
-
-impl Symbolizer {
-    /// The saved symbol of a kernel address, with what the kernel's `image` adds to it: inlined functions and lines.
-    fn kernel_name(
-        &self,
-        address: u64,
-        back: u64,
-        image: Option<&Symbol>,
-        names: &mut Names,
-    ) -> Resolution {
-        let found = self.kernel.find(address);
-        let module = found.and_then(|s| s.module.as_deref()).unwrap_or("kernel");
-        let module = names.intern(&format!("[{module}]"));
-        if let Some(packed) = self.packed_kernel(address, names) {
-            return named_by_elf(&packed, (module, FrameKind::Kernel), back, names);
-        }
-        if let Some(image) = image {
-            let saved = found.map(|s| (names.intern(&demangle(&s.name)), Some(address - s.start)));
-            let (name, offset) = saved.unwrap_or((image.name, image.offset));
-            let symbol = Symbol {
-                name,
-                offset,
-                ..image.clone()
-            };
-            return named_by_elf(&symbol, (module, FrameKind::Kernel), back, names);
-        }
-        let name = found.map_or_else(
-            || format!("[kernel+{:#x}]", address.saturating_add(back)),
-            |s| demangle(&s.name),
-        );
-        let frame = Frame {
-            name: names.intern(&name),
-            module,
-            kind: FrameKind::Kernel,
-            inlined: false,
-        };
-        match found {
-            Some(s) => named(frame, Some(address - s.start + back), names),
-            None => unnamed(frame, Reason::NoKernelSymbol, names),
-        }
-    }
-}
-
-/// The label of memory that no file names.
-fn label(file: &MappedFile) -> (String, Reason) {
-    let path = String::from_utf8_lossy(&file.path);
-    let path = path.trim_start_matches('/');
-    match file.kind {
-        MappedKind::Anonymous => ("[anon]".to_owned(), Reason::Anonymous),
-        _ if path.is_empty() => ("[anon]".to_owned(), Reason::Anonymous),
-        _ if path.starts_with('[') => (path.to_owned(), Reason::NoPath),
-        _ => (format!("[{path}]"), Reason::NoPath),
-    }
-}
-
-fn named(frame: Frame, offset: Option<u64>, names: &mut Names) -> Resolution {
-    let chain = Box::new([SymbolFrame {
-        frame: names.frame_id(frame),
-        source: None,
-    }]);
-    Resolution {
-        chain,
-        offset,
-        unnamed: None,
-        unverified: false,
-    }
-}
-
-fn unnamed(frame: Frame, reason: Reason, names: &mut Names) -> Resolution {
-    Resolution {
-        unnamed: Some(reason),
-        ..named(frame, None, names)
-    }
-}
-
-fn named_by_elf(
-    symbol: &Symbol,
-    (module, kind): (NameId, FrameKind),
-    back: u64,
-    names: &mut Names,
-) -> Resolution {
-    let own = (symbol.name, symbol.source);
-    let chain = std::iter::once(own)
-        .chain(symbol.inlined.iter().copied())
-        .enumerate()
-        .map(|(depth, (name, source))| {
-            let frame = Frame {
-                name,
-                module,
-                kind,
-                inlined: depth > 0,
-            };
-            SymbolFrame {
-                frame: names.frame_id(frame),
-                source,
-            }
-        })
-        .collect();
-    Resolution {
-        chain,
-        offset: symbol.offset.map(|offset| offset.saturating_add(back)),
-        unnamed: None,
-        unverified: false,
-    }
-}
-
-/// What was looked up before names are given.
-struct Batches {
-    files: HashMap<FileNumber, Batch>,
-    kernel: Batch,
-}
-
-/// The symbols of one file at the offsets asked for.
-struct Batch {
-    /// Ascending, each once.
-    offsets: Vec<u64>,
-    /// Whether the file's build ID was compared, and the symbols at `offsets`; or why there are none.
-    symbols: Result<(bool, Vec<Option<Symbol>>), Reason>,
-    /// Why some offsets have none, where it is not that the file has no symbol there.
-    reasons: HashMap<u64, Reason>,
-}
-
-impl Default for Batch {
-    fn default() -> Batch {
-        Batch {
-            offsets: Vec::new(),
-            symbols: Err(Reason::NoSymbol),
-            reasons: HashMap::new(),
-        }
-    }
-}
-
-impl Batch {
-    fn find(&self, offset: u64) -> Result<(bool, &Symbol), Reason> {
-        let (verified, symbols) = self.symbols.as_ref().map_err(|reason| *reason)?;
-        let at = self
-            .offsets
-            .binary_search(&offset)
-            .map_err(|_| Reason::NoSymbol)?;
-        match symbols.get(at) {
-            Some(Some(symbol)) => Ok((*verified, symbol)),
-            _ => Err(self
-                .reasons
-                .get(&offset)
-                .copied()
-                .unwrap_or(Reason::NoSymbol)),
-        }
     }
 }
 

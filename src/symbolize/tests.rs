@@ -6,9 +6,11 @@ use std::process::Command;
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
+use super::resolve::label;
 use super::*;
-use crate::event::{BuildId, FileVersion};
+use crate::event::{BuildId, FileVersion, MappedKind};
 use crate::format::aid::KernelSymbol;
+use crate::profile::Names;
 
 const C: &str = "
 volatile int sink;

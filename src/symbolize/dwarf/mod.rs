@@ -4,6 +4,7 @@
 //! inlined into one function), and line tables only when lines are wanted. What was read is kept up to a limit, so
 //! addresses should come sorted.
 
+mod extent;
 mod info;
 mod lines;
 mod names;

@@ -10,8 +10,9 @@ use gimli::{
 };
 use hashbrown::HashMap;
 
+use super::Slice;
+use super::extent::{Extent, MAX_RANGES};
 use super::lines::Lines;
-use super::{Slice, in_code};
 use crate::symbolize::flat::Flat;
 
 type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
@@ -75,70 +76,6 @@ pub(super) struct Hit {
     pub begin: u64,
     /// What was inlined there, outermost first.
     pub calls: Vec<Call>,
-}
-
-/// Ranges of one list after the other that are read of a unit at most: many DIEs of a hostile file can share a long list.
-const MAX_RANGES: usize = 1 << 22;
-
-/// Attributes that make up address ranges.
-#[derive(Default)]
-struct Extent<'d> {
-    low: Option<Value<'d>>,
-    high: Option<Value<'d>>,
-    ranges: Option<Value<'d>>,
-}
-
-impl<'d> Extent<'d> {
-    fn take(&mut self, name: gimli::DwAt, value: Value<'d>) -> bool {
-        match name {
-            gimli::DW_AT_low_pc => self.low = Some(value),
-            gimli::DW_AT_high_pc => self.high = Some(value),
-            gimli::DW_AT_ranges => self.ranges = Some(value),
-            _ => return false,
-        }
-        true
-    }
-
-    /// The ranges. Code that the linker has thrown away begins at 0 or beyond everything and has none.
-    fn resolve(
-        self,
-        dwarf: &Dwarf<'d>,
-        unit: &Unit<Slice<'d>>,
-        budget: &mut usize,
-        mut each: impl FnMut(u64, u64),
-    ) -> Result<(), gimli::Error> {
-        let mut each = |begin: u64, end: u64| {
-            if begin < end && in_code(begin) {
-                each(begin, end);
-            }
-        };
-        if let Some(value) = self.ranges
-            && let Some(mut list) = dwarf.attr_ranges(unit, value)?
-        {
-            while *budget > 0
-                && let Some(range) = list.next()?
-            {
-                *budget -= 1;
-                each(range.begin, range.end);
-            }
-            return Ok(());
-        }
-        let address = |value: Option<Value<'d>>| match value {
-            Some(value) => dwarf.attr_address(unit, value),
-            None => Ok(None),
-        };
-        let Some(begin) = address(self.low)? else {
-            return Ok(());
-        };
-        let end = match self.high {
-            Some(AttributeValue::Udata(size)) => Some(begin.saturating_add(size)),
-            other => address(other)?,
-        };
-        if let Some(end) = end {
-            each(begin, end);
-        }
-        Ok(())
-    }
 }
 
 impl<'d> UnitData<'d> {

@@ -5,7 +5,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::fixture::{Elf, Run, hits, profiler, tool};
+use bprof::format::aid::{ElfLayout, ElfLayouts};
+use bprof::symbolize::functions;
+
+use super::fixture::{Elf, Run, Scene, hits, profiler, tool};
 
 /// Inlined code, so that one can see whether DWARF was read, in static functions, so that one can see whether symbols were.
 const SOURCE: &str = "
@@ -466,6 +469,33 @@ fn symbols_in_gnu_debugdata_are_read() {
             .1,
         1
     );
+}
+
+/// The program is gone: the capture has its layout, the debug file the rest (A09).
+#[test]
+fn a_program_that_is_gone_is_named_by_its_debug_file() {
+    for flags in [&["-no-pie"][..], &["-pie"]] {
+        let place = Place::new(flags);
+        let before = place.whole(&[]);
+        let loads = functions::loads(&*fs::read(&place.elf.path).unwrap());
+        place.separate(&place.by_id("dbg"));
+        fs::remove_file(&place.elf.path).unwrap();
+        place.nameless(&["--debug-dir", "dbg"]);
+
+        let mapped = place.elf.mapped();
+        let mut s = Scene::of(&mapped, place.elf.range("outer"));
+        let layouts = vec![ElfLayout {
+            path: mapped.path,
+            build_id: mapped.build_id,
+            inode: None,
+            version: None,
+            loads,
+        }];
+        s.writer.elf_layouts(&ElfLayouts { layouts }).unwrap();
+        fs::write(&place.capture, s.finish()).unwrap();
+        assert_eq!(place.whole(&["--debug-dir", "dbg"]), before);
+        place.nameless(&[]);
+    }
 }
 
 /// A debug file in the program's place: its program headers say nothing about where code was (F8).

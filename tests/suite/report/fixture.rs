@@ -141,17 +141,7 @@ pub fn tool(dir: &Path, name: &str, args: &[&str]) {
 
 /// A capture of `file`, one sample at each of `offsets`.
 pub fn hits(file: &MappedFile, offsets: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    let mut s = Scene::new();
-    let app = s.process(100, 500);
-    s.image(app, 0, 0, "app");
-    s.map(app, 0, BASE, file);
-    for (i, offset) in offsets.into_iter().enumerate() {
-        s.sample(Taken {
-            user: &[BASE + offset],
-            ..Taken::of(app, 100, "app", 1_000_000_000 + i as u64)
-        });
-    }
-    s.finish()
+    Scene::of(file, offsets).finish()
 }
 
 /// Something mapped that is no file.
@@ -205,6 +195,21 @@ impl Scene {
         Scene {
             writer: CaptureWriter::create(Vec::new(), &header()).unwrap(),
         }
+    }
+
+    /// One sample at each of `offsets` of `file`.
+    pub fn of(file: &MappedFile, offsets: impl IntoIterator<Item = u64>) -> Scene {
+        let mut s = Scene::new();
+        let app = s.process(100, 500);
+        s.image(app, 0, 0, "app");
+        s.map(app, 0, BASE, file);
+        for (i, offset) in offsets.into_iter().enumerate() {
+            s.sample(Taken {
+                user: &[BASE + offset],
+                ..Taken::of(app, 100, "app", 1_000_000_000 + i as u64)
+            });
+        }
+        s
     }
 
     /// A user process that runs nothing yet.
