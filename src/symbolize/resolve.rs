@@ -100,10 +100,7 @@ impl Symbolizer {
         let Some(vmlinux) = vmlinux else {
             return Batch::default();
         };
-        let symbols = addresses
-            .iter()
-            .map(|address| vmlinux.symbol(*address, names, &mut warn));
-        let symbols = Ok((true, symbols.collect()));
+        let symbols = Ok((true, vmlinux.symbols(&addresses, names, &mut warn)));
         Batch {
             offsets: addresses,
             symbols,
