@@ -223,6 +223,22 @@ mod tests {
     }
 
     #[test]
+    fn pictures_take_the_place_of_pictures_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("busy.c");
+        let mut refused = |text: &str| {
+            fs::write(&path, text).unwrap();
+            only_over_svg(&path).is_err()
+        };
+        assert!(refused("int main(void) { return 0; }"));
+        assert!(!refused(""), "made by mktemp");
+        let svg = "<?xml version=\"1.0\"?>\n<svg version=\"1.1\">";
+        assert!(!refused(svg));
+        only_over_svg(Path::new("/dev/null")).unwrap();
+        only_over_svg(&dir.path().join("new.svg")).unwrap();
+    }
+
+    #[test]
     fn what_is_no_file_is_written_to_and_the_capture_never() {
         write(Path::new("/dev/null"), "x").unwrap();
         assert!(write(Path::new("/dev/full"), "x").is_err());

@@ -207,8 +207,10 @@ impl Summary<'_> {
         if lost > 0 {
             text += "some samples were lost: a larger --ring-size or a lower -F keeps more\n";
         }
-        text += &format!("next: profiler report {quoted}\n");
-        text += &format!("to read it elsewhere: profiler pack {quoted}\n");
+        if samples > 0 {
+            text += &format!("next: profiler report {quoted}\n");
+            text += &format!("to read it elsewhere: profiler pack {quoted}\n");
+        }
         text
     }
 }
