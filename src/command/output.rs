@@ -226,7 +226,7 @@ mod tests {
     fn pictures_take_the_place_of_pictures_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("busy.c");
-        let mut refused = |text: &str| {
+        let refused = |text: &str| {
             fs::write(&path, text).unwrap();
             only_over_svg(&path).is_err()
         };
