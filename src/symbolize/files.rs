@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use hashbrown::HashMap;
+
 use super::Options;
 use super::debug_files::{self, DebugFile};
 use super::functions::loads;
@@ -71,7 +73,10 @@ impl Disbelief {
 pub(super) struct Finder {
     search: Rc<Search>,
     require_build_id: bool,
-    layouts: Vec<ElfLayout>,
+    /// Recorded layouts by build ID and path.
+    layouts: HashMap<(BuildId, Vec<u8>), Vec<Load>>,
+    /// Those that all files of a build ID have; `None` where they differ.
+    common_layouts: HashMap<BuildId, Option<Vec<Load>>>,
     /// Asked last.
     pub fetch: Option<Box<dyn Fetch>>,
 }
@@ -79,12 +84,22 @@ pub(super) struct Finder {
 impl Finder {
     /// A finder with the layouts a capture has.
     pub fn new(options: &Options, layouts: Vec<ElfLayout>) -> Finder {
-        Finder {
+        let mut finder = Finder {
             search: Rc::new(Search::new(options)),
             require_build_id: options.require_build_id,
-            layouts,
+            layouts: HashMap::new(),
+            common_layouts: HashMap::new(),
             fetch: None,
+        };
+        for layout in layouts {
+            let Some(id) = layout.build_id else { continue };
+            let common = finder.common_layouts.entry(id.clone());
+            let common = common.or_insert_with(|| Some(layout.loads.clone()));
+            common.take_if(|common| *common != layout.loads);
+            let own = finder.layouts.entry((id, layout.path));
+            own.or_insert(layout.loads);
         }
+        finder
     }
 
     /// Where files may be.
@@ -134,11 +149,10 @@ impl Finder {
                     });
             }
         }
-        let recorded_loads = id.and_then(|id| {
-            let mut layouts = self.layouts.iter();
-            layouts.find(|layout| layout.build_id.as_ref() == Some(id))
-        });
-        let mut known = recorded_loads.map(|layout| layout.loads.clone());
+        let own = id.and_then(|id| self.layout(id, &recorded.path));
+        let common = || self.common_layouts.get(id?)?.as_deref();
+        let mut known = own.or_else(common).map(<[Load]>::to_vec);
+        let own = own.map(<[Load]>::to_vec);
         if binary.is_none() {
             // A whole program, kept for its debug information, stands for itself.
             let whole = debug.as_ref().filter(|d| !d.sections.has_no_code());
@@ -151,10 +165,11 @@ impl Finder {
                 binary = self.fetched(id, FileKind::Executable, warn);
             }
         }
-        let loads = match (&binary, known) {
-            (_, Some(loads)) => loads,
-            (Some(binary), None) => loads(binary.sections.bytes()),
-            (None, None) => Vec::new(),
+        // What another path's file has is a last resort: the build ID does not vouch for the layout.
+        let loads = match (&binary, own, known) {
+            (_, Some(own), _) => own,
+            (Some(binary), None, _) => loads(binary.sections.bytes()),
+            (None, None, known) => known.unwrap_or_default(),
         };
         if binary.is_none() && (debug.is_none() || loads.is_empty()) {
             let message = match &debug {
@@ -174,6 +189,12 @@ impl Finder {
             loads,
             verified: recorded.build_id.is_some(),
         })
+    }
+
+    /// The recorded layout of the file with this build ID and path.
+    pub fn layout(&self, id: &BuildId, path: &[u8]) -> Option<&[Load]> {
+        let own = self.layouts.get(&(id.clone(), path.to_vec()))?;
+        Some(own)
     }
 
     /// The mapped file itself, or the most telling reason why there is none.

@@ -545,6 +545,8 @@ fn the_copy_never_replaces_what_is_no_capture() {
     assert_eq!(copy.bytes(), before);
     let run = pack(Path::new("-"), &[]);
     assert!(run.err.contains("not standard input"), "{}", run.err);
+    let run = copy.pack(&["-o", "-"]);
+    assert_eq!(run.code, Some(2), "{}", run.err);
     // Nothing lies about.
     let mut names: Vec<_> = fs::read_dir(copy.dir.path())
         .unwrap()
@@ -589,6 +591,35 @@ fn without<T>(path: &Path, run: impl FnOnce() -> T) -> T {
     let result = run();
     fs::rename(&away, path).unwrap();
     result
+}
+
+/// What was packed for one path says nothing of another, though their build IDs are the same: tools that move code about in a
+/// file leave it.
+#[test]
+fn symbols_of_one_path_are_not_those_of_another_with_its_build_id() {
+    let bench = Bench::new();
+    let patched = MappedFile {
+        path: b"/opt/patched".to_vec(),
+        ..bench.elf.mapped()
+    };
+    let mut s = Scene::new();
+    let at = fixture::BASE + bench.elf.offset("leaf") + 1;
+    for (pid, file) in [(100, bench.elf.mapped()), (101, patched)] {
+        let process = s.process(pid, 500);
+        s.image(process, 0, 0, "app");
+        s.map(process, 0, fixture::BASE, &file);
+        s.sample(Taken {
+            user: &[at],
+            ..Taken::of(process, pid, "app", 1_000_000_000)
+        });
+    }
+    let run = bench.capture("run.bprof", &s.finish());
+    let before = Run::report(&["--folded"], &run);
+    assert!(before.out.contains("app-100;leaf 1"), "{}", before.out);
+    assert!(before.out.contains("app-101;[patched+0x"), "{}", before.out);
+    Run::of(subcommand("pack", &["--symbols", "symtab"]).arg(&run)).ok();
+    let after = without(&bench.elf.path, || Run::report(&["--folded"], &run));
+    assert_eq!((after.out, after.err), (before.out, before.err));
 }
 
 /// Appends one packed file, in pieces as given, to the usual capture over `elf`, whose own file is taken away.
