@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 
 use super::procfs::{MapsLine, parse_maps_line};
 use crate::event::{BuildId, InodeKey, MappedKind, Pid, prot};
@@ -49,12 +50,27 @@ pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
 pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
     let path = format!("/proc/{process}/maps");
     let maps = File::open(&path)?;
-    match query_all(&maps) {
+    let mut mappings = match query_all(&maps) {
         Err(err) if err.raw_os_error() == Some(libc::ENOTTY) => {
-            Ok(with_exact_paths(process, read_text(&path)?))
+            with_exact_paths(process, read_text(&path)?)
         }
-        other => other,
+        other => other?,
+    };
+    // After a chroot these are paths of ours; the kernel's records have those of the process.
+    if let Ok(root) = fs::read_link(format!("/proc/{process}/root")) {
+        for mapping in &mut mappings {
+            if let Some(inside) = path_inside(root.as_os_str().as_bytes(), &mapping.path) {
+                mapping.path = inside.to_vec();
+            }
+        }
     }
+    Ok(mappings)
+}
+
+/// The path that `path` has for a process whose root is `root`; `None` where it is the same.
+fn path_inside<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    let inside = path.strip_prefix(root)?;
+    (root.starts_with(b"/") && inside.starts_with(b"/")).then_some(inside)
 }
 
 fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
@@ -178,6 +194,22 @@ fn query_all(maps: &File) -> io::Result<Vec<RawMapping>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_process() {
+        let inside = |root: &str, path: &'static str| {
+            path_inside(root.as_bytes(), path.as_bytes()).map(<[u8]>::to_vec)
+        };
+        assert_eq!(
+            inside("/srv/jail", "/srv/jail/bin/x"),
+            Some(b"/bin/x".to_vec())
+        );
+        assert_eq!(inside("/srv/jail", "/srv/jailer/x"), None);
+        assert_eq!(inside("/srv/jail", "/usr/bin/x"), None);
+        assert_eq!(inside("/srv/jail", "[vdso]"), None);
+        assert_eq!(inside("/", "/usr/bin/x"), None);
+        assert_eq!(inside("", "/usr/bin/x"), None);
+    }
 
     #[test]
     fn labels_are_never_files() {
