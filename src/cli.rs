@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::packing::Level;
@@ -57,6 +58,14 @@ pub struct SymbolArgs {
     pub debuginfod: bool,
 }
 
+/// A file: `-` would be taken for standard output, which may be a terminal and, of `record`, is the command's.
+fn capture_output(path: PathBuf) -> Result<PathBuf, String> {
+    if path.as_os_str() == "-" {
+        return Err("a capture goes to a file: name one".into());
+    }
+    Ok(path)
+}
+
 /// Arguments of `profiler pack`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = PACK_HELP)]
@@ -66,7 +75,8 @@ pub struct PackArgs {
     pub symbols: Level,
 
     /// Leave FILE as it is and write the packed capture to OUT; a capture of that name is kept as OUT.old
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: Option<PathBuf>,
 
     /// The capture

@@ -212,13 +212,17 @@ impl Pack {
         self.contents.is_empty()
     }
 
-    /// What was packed for `file`: under its own key first, then for files of the same build ID.
-    fn contents(&self, file: &MappedFile) -> Vec<&Content> {
-        FileKey::of(file).map_or(Vec::new(), |key| self.contents_of(&key))
+    /// What was packed for `file` itself. Offsets of another file of its build ID may be laid out differently.
+    fn content(&self, key: &FileKey) -> Option<&Content> {
+        self.contents.get(*self.keys.get(key)?)
     }
 
-    fn contents_of(&self, key: &FileKey) -> Vec<&Content> {
-        let own = self.keys.get(key).copied();
+    /// What was packed for `file` first, then for others of its build ID.
+    fn contents(&self, file: &MappedFile) -> Vec<&Content> {
+        let Some(key) = FileKey::of(file) else {
+            return Vec::new();
+        };
+        let own = self.keys.get(&key).copied();
         let same = key
             .build_id
             .as_ref()
@@ -240,17 +244,11 @@ impl Pack {
 
     /// As [`Pack::symbols`], by the key.
     pub fn symbols_of(&self, key: &FileKey, offsets: &[u64]) -> Vec<Packed> {
-        let contents = self.contents_of(key);
-        let find = |offset: &u64| {
-            let mut found = Packed::Unknown;
-            for content in &contents {
-                match content.find(*offset) {
-                    Some(Some(symbol)) => return Packed::Symbol(symbol),
-                    Some(None) => found = Packed::NoSymbol,
-                    None => {}
-                }
-            }
-            found
+        let content = self.content(key);
+        let find = |offset: &u64| match content.and_then(|content| content.find(*offset)) {
+            Some(Some(symbol)) => Packed::Symbol(symbol),
+            Some(None) => Packed::NoSymbol,
+            None => Packed::Unknown,
         };
         offsets.iter().map(find).collect()
     }
@@ -258,8 +256,10 @@ impl Pack {
     /// The symbol table packed for `file`; `None` when there is none. Functions are sorted by start.
     pub fn table(&self, file: &MappedFile) -> Option<(Vec<Load>, Vec<PackedFunction>)> {
         let source = self.source.as_deref()?;
-        let contents = self.contents(file);
-        let content = contents.into_iter().find(|c| !c.tables.is_empty())?;
+        let content = self.content(&FileKey::of(file)?)?;
+        if content.tables.is_empty() {
+            return None;
+        }
         let mut frames = FrameReader::default();
         let mut loads = Vec::new();
         let mut functions = Vec::new();
@@ -277,10 +277,11 @@ impl Pack {
 
     /// Whether a symbol table is packed for `file`.
     pub fn has_table(&self, file: &MappedFile) -> bool {
-        self.contents(file).iter().any(|c| !c.tables.is_empty())
+        let own = FileKey::of(file).and_then(|key| self.content(&key));
+        own.is_some_and(|content| !content.tables.is_empty())
     }
 
-    /// The files packed for `file`.
+    /// The files packed for `file`, then for others of its build ID.
     pub fn files(&self, file: &MappedFile) -> Vec<PackedFile> {
         let contents = self.contents(file);
         contents.into_iter().flat_map(Content::files).collect()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 
+use super::capture_output;
 use crate::event::Pid;
 use crate::record::options::{Event, Options, Rate, Target};
 
@@ -16,7 +17,7 @@ use crate::record::options::{Event, Options, Rate, Target};
 pub struct RecordArgs {
     /// The capture to write; a capture of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "run.bprof",
-          value_parser = clap::builder::PathBufValueParser::new().try_map(output))]
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: PathBuf,
 
     /// Samples a second, for each CPU or thread that runs
@@ -154,14 +155,6 @@ fn unique(pids: &[Pid]) -> Vec<Pid> {
     pids
 }
 
-/// A file: `-` would be taken for standard output, which may be a terminal and is the command's.
-fn output(path: PathBuf) -> Result<PathBuf, String> {
-    if path.as_os_str() == "-" {
-        return Err("a capture goes to a file: name one".into());
-    }
-    Ok(path)
-}
-
 fn frequency(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|hz| *hz > 0);
     number.ok_or_else(|| "must be a number of samples a second, from 1".into())
@@ -261,7 +254,7 @@ mod tests {
         for bad in ["", "0", "1K", "1G", "65M", "M", "-1M"] {
             assert!(ring_size(bad).is_err(), "{bad}");
         }
-        assert!(output("-".into()).is_err() && output("./-".into()).is_ok());
+        assert!(capture_output("-".into()).is_err() && capture_output("./-".into()).is_ok());
         assert!(pid("0").is_err() && pid("4294967295").is_err() && pid("x").is_err());
     }
 }

@@ -41,7 +41,11 @@ fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
         }
     }
     if let Some(file) = args.vmlinux.as_ref().filter(|file| !file.is_file()) {
-        bail!("--vmlinux {}: no such file", file.display());
+        let problem = match file.exists() {
+            true => "not a regular file",
+            false => "no such file",
+        };
+        bail!("--vmlinux {}: {problem}", file.display());
     }
     let debuginfod = match args.debuginfod {
         false => None,

@@ -85,11 +85,11 @@ pub struct ElfLayouts {
     pub layouts: Vec<ElfLayout>,
 }
 
-/// How one ELF file is laid out. It is the layout of all files with its build ID; without one, of those with
-/// its inode and version.
+/// How one ELF file is laid out: the one with its build ID and path; without a build ID, that with its inode and
+/// version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElfLayout {
-    /// A path under which it is in the segments' files.
+    /// Its path, as it is in the segments' files.
     pub path: Vec<u8>,
     /// Its build ID.
     pub build_id: Option<BuildId>,

@@ -43,10 +43,7 @@ impl Files {
             deleted: kind == MappedKind::File && bare.len() != raw.path.len(),
         };
         let has_layout = matches!(kind, MappedKind::File | MappedKind::Memfd);
-        let wanted = file
-            .build_id
-            .as_ref()
-            .is_some_and(|id| self.layouts.wants(id));
+        let wanted = self.layouts.wants(&file);
         let unclear = kind == MappedKind::File && (file.build_id.is_none() || file.deleted);
         if unclear || (has_layout && wanted) {
             self.look_at(process, raw, made, &mut file);
@@ -72,8 +69,8 @@ impl Files {
             file.path.clone_from(&raw.path);
             file.deleted = false;
         }
-        if let Some(id) = &file.build_id {
-            if self.layouts.wants(id) {
+        if file.build_id.is_some() {
+            if self.layouts.wants(file) {
                 self.layouts.add(file, &read_headers(&opened).loads);
             }
             return;

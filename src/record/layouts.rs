@@ -1,6 +1,7 @@
 //! Layouts of the ELF files in the capture: each is read once, off the sampling path, and written once.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use crate::event::{BuildId, FileVersion, InodeKey, MappedFile};
 use crate::format::aid::{ElfLayout, ElfLayouts, Load};
@@ -13,10 +14,13 @@ const TRIES: u8 = 16;
 const FRAME: usize = 1 << 20;
 const GIVEN_OUT: usize = 16 << 20;
 
-/// What is known of each file, told apart by build ID or else by inode and version.
+/// What is known of each file, told apart by build ID and path or else by inode and version. The build ID alone would not
+/// do: tools that change a program's layout (patchelf, objcopy) leave it as it is.
 #[derive(Debug, Default)]
 pub struct Layouts {
-    by_id: HashMap<BuildId, State>,
+    /// By build ID and hash of the path.
+    by_id: HashMap<(BuildId, u64), State>,
+    hasher: RandomState,
     by_inode: HashMap<(InodeKey, FileVersion), State>,
     /// Read, in the capture, and without their layout there yet.
     ready: Vec<ElfLayout>,
@@ -37,13 +41,20 @@ enum State {
 }
 
 impl Layouts {
-    /// Whether the file of this build ID should be read.
-    pub fn wants(&self, build_id: &BuildId) -> bool {
-        match self.by_id.get(build_id) {
+    /// Whether `file`, which has a build ID, should be read.
+    pub fn wants(&self, file: &MappedFile) -> bool {
+        let Some(id) = &file.build_id else {
+            return false;
+        };
+        match self.by_id.get(&self.key(id, &file.path)) {
             Some(State::Unread { tries, .. }) => *tries < TRIES,
             Some(_) => false,
             None => self.has_room(),
         }
+    }
+
+    fn key(&self, id: &BuildId, path: &[u8]) -> (BuildId, u64) {
+        (id.clone(), self.hasher.hash_one(path))
     }
 
     fn has_room(&self) -> bool {
@@ -121,8 +132,13 @@ impl Layouts {
             wanted: false,
         };
         match (&file.build_id, file.inode, file.version) {
-            (Some(id), ..) if room => Some(self.by_id.entry(id.clone()).or_insert(new)),
-            (Some(id), ..) => self.by_id.get_mut(id),
+            (Some(id), ..) => {
+                let key = self.key(id, &file.path);
+                match room {
+                    true => Some(self.by_id.entry(key).or_insert(new)),
+                    false => self.by_id.get_mut(&key),
+                }
+            }
             (None, Some(inode), Some(version)) if room => {
                 Some(self.by_inode.entry((inode, version)).or_insert(new))
             }
@@ -179,30 +195,45 @@ mod tests {
         assert_eq!(paths(&mut layouts), [""; 0], "not in the capture yet");
         layouts.written(&early);
         layouts.written(&late);
-        layouts.written(&file("same file", Some(1), 9));
+        layouts.written(&file("early", Some(1), 9));
         assert_eq!(paths(&mut layouts), ["early"]);
         layouts.add(&late, &[LOAD]);
         layouts.add(&late, &[LOAD]);
         layouts.add(&early, &[LOAD]);
         layouts.written(&late);
         assert_eq!(paths(&mut layouts), ["late"]);
-        assert!(!layouts.wants(&BuildId::new(&[1]).unwrap()));
+        assert!(!layouts.wants(&early));
+    }
+
+    #[test]
+    fn files_of_one_build_id_have_their_own_layouts() {
+        let mut layouts = Layouts::default();
+        let (first, second) = (file("first", Some(1), 1), file("second", Some(1), 2));
+        layouts.written(&first);
+        layouts.written(&second);
+        layouts.add(&first, &[LOAD]);
+        assert!(layouts.wants(&second) && !layouts.wants(&first));
+        layouts.add(&second, &[Load { offset: 8, ..LOAD }]);
+        let mut taken = layouts.take().unwrap().layouts;
+        taken.sort_by_key(|layout| layout.loads[0].offset);
+        assert_eq!(taken[0].path, b"first");
+        assert_eq!(taken[1].path, b"second");
+        assert_eq!(taken[1].loads[0].offset, 8);
     }
 
     #[test]
     fn what_cannot_be_read_is_tried_again_but_not_for_ever() {
         let mut layouts = Layouts::default();
         let gone = file("gone", Some(1), 1);
-        let id = gone.build_id.clone().unwrap();
         for _ in 0..TRIES {
-            assert!(layouts.wants(&id));
+            assert!(layouts.wants(&gone));
             layouts.failed(&gone);
         }
-        assert!(!layouts.wants(&id));
+        assert!(!layouts.wants(&gone));
         let script = file("script", Some(2), 2);
         layouts.written(&script);
         layouts.add(&script, &[]);
-        assert!(!layouts.wants(&BuildId::new(&[2]).unwrap()));
+        assert!(!layouts.wants(&script));
         assert_eq!(paths(&mut layouts), [""; 0]);
     }
 }

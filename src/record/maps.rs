@@ -56,22 +56,21 @@ pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
         }
         other => other?,
     };
+    // After a chroot these are paths of ours; the kernel's records have those of the process.
     if let Ok(root) = fs::read_link(format!("/proc/{process}/root")) {
         for mapping in &mut mappings {
-            as_seen_below(root.as_os_str().as_bytes(), &mut mapping.path);
+            if let Some(inside) = path_inside(root.as_os_str().as_bytes(), &mapping.path) {
+                mapping.path = inside.to_vec();
+            }
         }
     }
     Ok(mappings)
 }
 
-/// Paths in `/proc` are as the reader sees them, those in the side-band as the process does, whose root may be elsewhere.
-fn as_seen_below(root: &[u8], path: &mut Vec<u8>) {
-    if root.len() > 1
-        && let Some(inside) = path.strip_prefix(root)
-        && inside.starts_with(b"/")
-    {
-        *path = inside.to_vec();
-    }
+/// The path that `path` has for a process whose root is `root`; `None` where it is the same.
+fn path_inside<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    let inside = path.strip_prefix(root)?;
+    (root.starts_with(b"/") && inside.starts_with(b"/")).then_some(inside)
 }
 
 fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
@@ -197,6 +196,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn paths_are_those_of_the_process() {
+        let inside = |root: &str, path: &'static str| {
+            path_inside(root.as_bytes(), path.as_bytes()).map(<[u8]>::to_vec)
+        };
+        assert_eq!(
+            inside("/srv/jail", "/srv/jail/bin/x"),
+            Some(b"/bin/x".to_vec())
+        );
+        assert_eq!(inside("/srv/jail", "/srv/jailer/x"), None);
+        assert_eq!(inside("/srv/jail", "/usr/bin/x"), None);
+        assert_eq!(inside("/srv/jail", "[vdso]"), None);
+        assert_eq!(inside("/", "/usr/bin/x"), None);
+        assert_eq!(inside("", "/usr/bin/x"), None);
+    }
+
+    #[test]
     fn labels_are_never_files() {
         let kinds = [
             (
@@ -236,20 +251,6 @@ mod tests {
                 String::from_utf8_lossy(path)
             );
         }
-    }
-
-    #[test]
-    fn paths_are_those_below_the_root_of_the_process() {
-        let seen = |root: &str, path: &str| {
-            let mut path = path.as_bytes().to_vec();
-            as_seen_below(root.as_bytes(), &mut path);
-            String::from_utf8(path).unwrap()
-        };
-        assert_eq!(seen("/", "/usr/bin/x"), "/usr/bin/x");
-        assert_eq!(seen("/srv/box", "/srv/box/usr/bin/x"), "/usr/bin/x");
-        assert_eq!(seen("/srv/box", "/srv/boxes/x"), "/srv/boxes/x");
-        assert_eq!(seen("/srv/box", "/usr/bin/x"), "/usr/bin/x");
-        assert_eq!(seen("/srv/box", "[vdso]"), "[vdso]");
     }
 
     #[test]

@@ -73,7 +73,10 @@ impl Disbelief {
 pub(super) struct Finder {
     search: Rc<Search>,
     require_build_id: bool,
-    layouts: Vec<ElfLayout>,
+    /// Recorded layouts by build ID and path.
+    layouts: HashMap<(BuildId, Vec<u8>), Vec<Load>>,
+    /// Those that all files of a build ID have; `None` where they differ.
+    common_layouts: HashMap<BuildId, Option<Vec<Load>>>,
     /// Recorded paths of each build ID: one file can have several, seen from different roots.
     paths: HashMap<BuildId, Vec<Vec<u8>>>,
     /// Asked last.
@@ -86,16 +89,20 @@ impl Finder {
         let mut finder = Finder {
             search: Rc::new(Search::new(options)),
             require_build_id: options.require_build_id,
-            layouts: Vec::new(),
+            layouts: HashMap::new(),
+            common_layouts: HashMap::new(),
             paths: HashMap::new(),
             fetch: None,
         };
-        for layout in &layouts {
-            if let Some(id) = &layout.build_id {
-                finder.known_path(id, &layout.path);
-            }
+        for layout in layouts {
+            let Some(id) = layout.build_id else { continue };
+            finder.known_path(&id, &layout.path);
+            let common = finder.common_layouts.entry(id.clone());
+            let common = common.or_insert_with(|| Some(layout.loads.clone()));
+            common.take_if(|common| *common != layout.loads);
+            let own = finder.layouts.entry((id, layout.path));
+            own.or_insert(layout.loads);
         }
-        finder.layouts = layouts;
         finder
     }
 
@@ -107,6 +114,16 @@ impl Finder {
         if path.starts_with(b"/") && paths.len() < MOST && paths.iter().all(|known| known != path) {
             paths.push(path.to_vec());
         }
+    }
+
+    /// Whether another file with the build ID of `recorded` has the same code at the same addresses, and how the offsets of
+    /// this one are translated is known: files of one build ID may be laid out differently.
+    fn others_will_do(&self, recorded: &MappedFile) -> bool {
+        let Some(id) = &recorded.build_id else {
+            return false;
+        };
+        let common = self.common_layouts.get(id);
+        self.layout(id, &recorded.path).is_some() || matches!(common, Some(Some(_)))
     }
 
     /// Where files may be.
@@ -156,11 +173,10 @@ impl Finder {
                     });
             }
         }
-        let recorded_loads = id.and_then(|id| {
-            let mut layouts = self.layouts.iter();
-            layouts.find(|layout| layout.build_id.as_ref() == Some(id))
-        });
-        let mut known = recorded_loads.map(|layout| layout.loads.clone());
+        let own = id.and_then(|id| self.layout(id, &recorded.path));
+        let common = || self.common_layouts.get(id?)?.as_deref();
+        let mut known = own.or_else(common).map(<[Load]>::to_vec);
+        let own = own.map(<[Load]>::to_vec);
         if binary.is_none() {
             // A whole program, kept for its debug information, stands for itself.
             let whole = debug.as_ref().filter(|d| !d.sections.has_no_code());
@@ -173,10 +189,11 @@ impl Finder {
                 binary = self.fetched(id, FileKind::Executable, warn);
             }
         }
-        let loads = match (&binary, known) {
-            (_, Some(loads)) => loads,
-            (Some(binary), None) => loads(binary.sections.bytes()),
-            (None, None) => Vec::new(),
+        // What another path's file has is a last resort: the build ID does not vouch for the layout.
+        let loads = match (&binary, own, known) {
+            (_, Some(own), _) => own,
+            (Some(binary), None, _) => loads(binary.sections.bytes()),
+            (None, None, known) => known.unwrap_or_default(),
         };
         if binary.is_none() && (debug.is_none() || loads.is_empty()) {
             let message = match &debug {
@@ -198,12 +215,21 @@ impl Finder {
         })
     }
 
+    /// The recorded layout of the file with this build ID and path.
+    pub fn layout(&self, id: &BuildId, path: &[u8]) -> Option<&[Load]> {
+        let own = self.layouts.get(&(id.clone(), path.to_vec()))?;
+        Some(own)
+    }
+
     /// The mapped file itself, by its own path or else by another that its build ID was recorded under; or the most telling
     /// reason why there is none.
     fn binary(&self, recorded: &MappedFile) -> Result<Opened, Disbelief> {
         let own = self.at_its_path(recorded);
+        if own.is_ok() || !self.others_will_do(recorded) {
+            return own;
+        }
         let others = recorded.build_id.as_ref().and_then(|id| self.paths.get(id));
-        let others = others.into_iter().flatten().filter(|_| own.is_err());
+        let others = others.into_iter().flatten();
         for path in others.filter(|path| **path != recorded.path) {
             let elsewhere = MappedFile {
                 path: path.clone(),
@@ -412,17 +438,37 @@ mod tests {
         let id = read_build_id(&File::open(&path).unwrap()).unwrap().unwrap();
         let mut file = recorded(Path::new("/inside/prog"));
         file.build_id = Some(id.clone());
-        let mut finder = Finder::new(&Options::default(), Vec::new());
-        let believed = |finder: &mut Finder, file: &MappedFile| {
-            let found = finder.believe(file, &mut |_| {}).ok();
-            found.and_then(|b| Some(b.binary?.path))
+        let layout = |path: &[u8], vaddr| ElfLayout {
+            path: path.to_vec(),
+            build_id: Some(id.clone()),
+            inode: None,
+            version: None,
+            loads: vec![Load {
+                offset: 0,
+                vaddr,
+                file_size: 9,
+                mem_size: 9,
+                flags: 5,
+            }],
         };
-        assert_eq!(believed(&mut finder, &file), None);
-        finder.known_path(&id, path.as_os_str().as_bytes());
-        assert_eq!(believed(&mut finder, &file), Some(path));
+        let found = |layouts: Vec<ElfLayout>, file: &MappedFile| {
+            let mut finder = Finder::new(&Options::default(), layouts);
+            finder.known_path(&id, path.as_os_str().as_bytes());
+            let found = finder.believe(file, &mut |_| {}).ok();
+            found.and_then(|b| Some((b.binary?.path, b.loads[0].vaddr)))
+        };
+        // Nothing says how its offsets are to be translated.
+        assert_eq!(found(vec![], &file), None);
+        let of_other = || layout(path.as_os_str().as_bytes(), 7);
+        assert_eq!(found(vec![of_other()], &file), Some((path.clone(), 0)));
+        // Its own layout holds; where there are several and none is its own, nobody knows.
+        let own = layout(b"/inside/prog", 5);
+        assert_eq!(found(vec![of_other(), own], &file), Some((path.clone(), 5)));
+        let third = layout(b"/inside/third", 5);
+        assert_eq!(found(vec![of_other(), third], &file), None);
         // Of another build it is another file.
         file.build_id = BuildId::new(&[1, 2, 3]);
-        assert_eq!(believed(&mut finder, &file), None);
+        assert_eq!(found(vec![of_other()], &file), None);
     }
 
     #[test]

@@ -186,8 +186,11 @@ impl Symbolizer {
         let sections = open(Role::Executable, "file")?;
         let debug = open(Role::Debug, "debug file");
         let path = PathBuf::from(OsStr::from_bytes(&mapped.path));
+        // The file may be that of another path, laid out differently.
+        let own = mapped.build_id.as_ref();
+        let own = own.and_then(|id| self.finder.layout(id, &mapped.path));
         let believed = Believed {
-            loads: loads(sections.bytes()),
+            loads: own.map_or_else(|| loads(sections.bytes()), <[Load]>::to_vec),
             debug: debug.map(|sections| DebugFile {
                 path: path.clone(),
                 sections,

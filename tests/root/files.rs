@@ -172,6 +172,35 @@ fn a04_a_program_in_a_root_of_its_own() {
     }
 }
 
+/// What runs already is read from `/proc`, which tells paths as the recorder sees them.
+#[test]
+fn a04_a_program_that_runs_in_a_root_of_its_own() {
+    let bench = Bench::new();
+    let root = bench.path("root");
+    fs::create_dir(&root).expect("a directory");
+    let script = r#"mount -t tmpfs none "$1" && mkdir -p "$1/opt" "$1/lib" "$1/lib64" "$1/usr/lib" &&
+        mount --bind /usr/lib "$1/usr/lib" && mount --bind /lib "$1/lib" && mount --bind /lib64 "$1/lib64" &&
+        cp "$0" "$1/opt/prog" && exec chroot "$1" /opt/prog 20"#;
+    let built = ONE_PIE.build();
+    let mut child = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .args([&built, &root])
+        .spawn()
+        .expect("unshare starts");
+    let pid = child.id().to_string();
+    let comm = format!("/proc/{pid}/comm");
+    for _ in 0..100 {
+        if fs::read_to_string(&comm).is_ok_and(|comm| comm == "prog\n") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let recorded = bench.record(&["-p", &pid, "-d", "500ms"]);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    check_recorded(&recorded.ok(), "/opt/prog", MappedKind::File, &built);
+}
+
 /// A file at a path outside of the scratch directory, taken away in the end.
 struct Decoy(PathBuf);
 

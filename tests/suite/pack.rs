@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use bprof::capture::{Appender, CaptureWriter, IndexState, Reader};
 use bprof::event::{BuildId, FileVersion, MappedFile};
+use bprof::format::aid::{ElfLayout, ElfLayouts, Load};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::frame::FrameDecompressor;
 use bprof::format::header::Header;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
 use bprof::format::packed::symbols::{Builder, PackedSymbol};
+use bprof::symbolize::functions;
 
 use super::golden::golden;
 use super::report::fixture::{self, Bench, Elf, Run, Scene, Taken, profiler, subcommand, usual};
@@ -545,6 +547,8 @@ fn the_copy_never_replaces_what_is_no_capture() {
     assert_eq!(copy.bytes(), before);
     let run = pack(Path::new("-"), &[]);
     assert!(run.err.contains("not standard input"), "{}", run.err);
+    let run = copy.pack(&["-o", "-"]);
+    assert_eq!(run.code, Some(2), "{}", run.err);
     // Nothing lies about.
     let mut names: Vec<_> = fs::read_dir(copy.dir.path())
         .unwrap()
@@ -589,6 +593,75 @@ fn without<T>(path: &Path, run: impl FnOnce() -> T) -> T {
     let result = run();
     fs::rename(&away, path).unwrap();
     result
+}
+
+/// What was packed for one path says nothing of another, though their build IDs are the same: tools that move code about in a
+/// file leave it.
+#[test]
+fn symbols_of_one_path_are_not_those_of_another_with_its_build_id() {
+    let bench = Bench::new();
+    let patched = MappedFile {
+        path: b"/opt/patched".to_vec(),
+        ..bench.elf.mapped()
+    };
+    let mut s = Scene::new();
+    let at = fixture::BASE + bench.elf.offset("leaf") + 1;
+    for (pid, file) in [(100, bench.elf.mapped()), (101, patched)] {
+        let process = s.process(pid, 500);
+        s.image(process, 0, 0, "app");
+        s.map(process, 0, fixture::BASE, &file);
+        s.sample(Taken {
+            user: &[at],
+            ..Taken::of(process, pid, "app", 1_000_000_000)
+        });
+    }
+    let run = bench.capture("run.bprof", &s.finish());
+    let before = Run::report(&["--folded"], &run);
+    assert!(before.out.contains("app-100;leaf 1"), "{}", before.out);
+    assert!(before.out.contains("app-101;[patched+0x"), "{}", before.out);
+    Run::of(subcommand("pack", &["--symbols", "symtab"]).arg(&run)).ok();
+    let after = without(&bench.elf.path, || Run::report(&["--folded"], &run));
+    assert_eq!((after.out, after.err), (before.out, before.err));
+}
+
+/// A packed file holds for other paths of its build ID, by the layout that was recorded for them.
+#[test]
+fn a_packed_file_names_another_path_by_that_ones_layout() {
+    let bench = Bench::new();
+    let elf = fs::read(&bench.elf.path).unwrap();
+    let patched = MappedFile {
+        path: b"/opt/patched".to_vec(),
+        ..bench.elf.mapped()
+    };
+    let moved = functions::loads(&*elf).into_iter().map(|load| Load {
+        offset: load.offset + 0x1000,
+        ..load
+    });
+    let mut s = Scene::of(&patched, [bench.elf.offset("leaf") + 0x1001]);
+    let layouts = vec![ElfLayout {
+        path: patched.path,
+        build_id: patched.build_id,
+        inode: None,
+        version: None,
+        loads: moved.collect(),
+    }];
+    s.writer.elf_layouts(&ElfLayouts { layouts }).unwrap();
+    let bytes = s.finish();
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    let mut out = Appender::new(bytes, &reader).unwrap();
+    let head = PieceHead {
+        file: FileKey::of(&bench.elf.mapped()).unwrap(),
+        role: Role::Executable,
+        size: elf.len() as u64,
+        offset: 0,
+        crc: crc32c::crc32c(&elf),
+    };
+    let mut content = Vec::new();
+    file::encode(&mut content, &head, &elf).unwrap();
+    out.frame(FrameKind::PackedFile, &content).unwrap();
+    let capture = bench.capture("run.bprof", &out.finish().unwrap().0);
+    let folded = Run::report(&["--folded"], &capture).ok();
+    assert_eq!(folded, "app-100;leaf 1\n");
 }
 
 /// Appends one packed file, in pieces as given, to the usual capture over `elf`, whose own file is taken away.

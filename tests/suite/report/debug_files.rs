@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use bprof::format::aid::{ElfLayout, ElfLayouts};
+use bprof::format::aid::{ElfLayout, ElfLayouts, Load};
 use bprof::symbolize::functions;
 
 use super::fixture::{Elf, Run, Scene, hits, profiler, tool};
@@ -496,6 +496,48 @@ fn a_program_that_is_gone_is_named_by_its_debug_file() {
         assert_eq!(place.whole(&["--debug-dir", "dbg"]), before);
         place.nameless(&[]);
     }
+}
+
+/// Tools that move a program's parts about leave its build ID: a layout holds for the path it was recorded for.
+#[test]
+fn a_layout_of_another_path_is_not_used() {
+    let place = Place::new(&["-no-pie"]);
+    let before = place.whole(&[]);
+    let loads = functions::loads(&*fs::read(&place.elf.path).unwrap());
+    let moved = |by: u64| {
+        let loads = loads.iter().map(|load| Load {
+            vaddr: load.vaddr + by,
+            ..*load
+        });
+        loads.collect::<Vec<_>>()
+    };
+    let mapped = place.elf.mapped();
+    let layout = |path: &[u8], loads| ElfLayout {
+        path: path.to_vec(),
+        build_id: mapped.build_id.clone(),
+        inode: None,
+        version: None,
+        loads,
+    };
+    let record = |layouts| {
+        let mut s = Scene::of(&mapped, place.elf.range("outer"));
+        s.writer.elf_layouts(&ElfLayouts { layouts }).unwrap();
+        fs::write(&place.capture, s.finish()).unwrap();
+    };
+    let other = || layout(b"/opt/patched", moved(0x40));
+    record(vec![other()]);
+    assert_eq!(place.whole(&[]), before, "the program's own is as good");
+    record(vec![other(), layout(&mapped.path, moved(0))]);
+    assert_eq!(place.whole(&[]), before);
+
+    // Without the program only its own layout, or one that all of its build ID have, helps.
+    place.separate(&place.by_id("dbg"));
+    fs::remove_file(&place.elf.path).unwrap();
+    assert_eq!(place.whole(&["--debug-dir", "dbg"]), before);
+    record(vec![other(), layout(b"/opt/copy", moved(0))]);
+    place.nameless(&["--debug-dir", "dbg"]);
+    record(vec![layout(b"/opt/copy", moved(0))]);
+    assert_eq!(place.whole(&["--debug-dir", "dbg"]), before);
 }
 
 /// A debug file in the program's place: its program headers say nothing about where code was (F8).
