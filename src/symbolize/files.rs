@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use hashbrown::HashMap;
+
 use super::Options;
 use super::debug_files::{self, DebugFile};
 use super::functions::loads;
@@ -71,7 +73,8 @@ impl Disbelief {
 pub(super) struct Finder {
     search: Rc<Search>,
     require_build_id: bool,
-    layouts: Vec<ElfLayout>,
+    /// By build ID: the PT_LOADs of the file that was mapped.
+    layouts: HashMap<BuildId, Vec<Load>>,
     /// Asked last.
     pub fetch: Option<Box<dyn Fetch>>,
 }
@@ -79,12 +82,25 @@ pub(super) struct Finder {
 impl Finder {
     /// A finder with the layouts a capture has.
     pub fn new(options: &Options, layouts: Vec<ElfLayout>) -> Finder {
+        let mut by_id = HashMap::new();
+        for layout in layouts {
+            if let Some(id) = layout.build_id {
+                by_id.entry(id).or_insert(layout.loads);
+            }
+        }
         Finder {
             search: Rc::new(Search::new(options)),
             require_build_id: options.require_build_id,
-            layouts,
+            layouts: by_id,
             fetch: None,
         }
+    }
+
+    /// How the file that was mapped is laid out, as recorded. Files of one build ID can differ in that: `patchelf` and
+    /// `objcopy` move parts and keep the ID.
+    pub fn recorded_loads(&self, recorded: &MappedFile) -> Option<&[Load]> {
+        let loads = self.layouts.get(recorded.build_id.as_ref()?)?;
+        (!loads.is_empty()).then_some(loads)
     }
 
     /// Where files may be.
@@ -134,11 +150,7 @@ impl Finder {
                     });
             }
         }
-        let recorded_loads = id.and_then(|id| {
-            let mut layouts = self.layouts.iter();
-            layouts.find(|layout| layout.build_id.as_ref() == Some(id))
-        });
-        let mut known = recorded_loads.map(|layout| layout.loads.clone());
+        let mut known = self.recorded_loads(recorded).map(<[Load]>::to_vec);
         if binary.is_none() {
             // A whole program, kept for its debug information, stands for itself.
             let whole = debug.as_ref().filter(|d| !d.sections.has_no_code());
