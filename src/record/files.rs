@@ -74,7 +74,13 @@ impl Files {
         }
         if let Some(id) = &file.build_id {
             if self.layouts.wants(id) {
-                self.layouts.add(file, &read_headers(&opened).loads);
+                let headers = read_headers(&opened);
+                // What was found by its path and inode number alone can lie on another device.
+                if headers.build_id.as_ref() == Some(id) {
+                    self.layouts.add(file, &headers.loads);
+                } else {
+                    self.layouts.failed(file);
+                }
             }
             return;
         }
