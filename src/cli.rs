@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::packing::Level;
+use crate::pipeline::packing::Level;
 
 #[cfg(feature = "record")]
 pub mod record;

@@ -45,8 +45,6 @@ pub mod inventory;
 
 pub mod pipeline;
 
-pub mod packing;
-
 pub mod report;
 
 pub mod cli;

@@ -3,6 +3,7 @@
 pub mod info;
 mod output;
 pub mod pack;
+mod progress;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;

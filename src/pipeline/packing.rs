@@ -3,16 +3,6 @@
 //! Only what is not packed yet is written, so that packing again adds nothing, and a pack that was interrupted is
 //! completed by the next.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
-
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+use super::Hits;
 use crate::capture::mapped::Guarded;
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
@@ -33,7 +24,6 @@ use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
 use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
-use crate::pipeline::Hits;
 use crate::profile::Reason;
 use crate::symbolize::functions::{FunctionTable, KnownFunction, loads};
 use crate::symbolize::{FilesUsed, HitFile, SymbolsByOffset};
