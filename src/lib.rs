@@ -26,6 +26,8 @@
 
 pub mod event;
 
+pub(crate) mod mapped;
+
 pub mod elf_file;
 
 pub mod format;

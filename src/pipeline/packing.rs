@@ -12,7 +12,6 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use super::Hits;
-use crate::capture::mapped::Guarded;
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
 use crate::elf_file::{OpenError, open_regular, read_build_id};
@@ -24,6 +23,7 @@ use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
 use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
+use crate::mapped::Guarded;
 use crate::profile::Reason;
 use crate::symbolize::functions::{FunctionTable, KnownFunction, loads};
 use crate::symbolize::{FilesUsed, HitFile, SymbolsByOffset};
