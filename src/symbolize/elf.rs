@@ -291,7 +291,8 @@ fn has_word(text: &str, word: &str) -> bool {
         let after = text
             .get(at + found.len()..)
             .and_then(|text| text.chars().next());
-        !(begins && is_part(before)) && !(ends && is_part(after))
+        let longer = (begins && is_part(before)) || (ends && is_part(after));
+        !longer
     };
     !word.is_empty() && text.match_indices(word).any(whole)
 }
