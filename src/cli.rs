@@ -65,10 +65,6 @@ pub struct PackArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Level::Hits)]
     pub symbols: Level,
 
-    /// Where names come from.
-    #[command(flatten)]
-    pub names: SymbolArgs,
-
     /// Leave FILE as it is and write the packed capture to OUT; a capture of that name is kept as OUT.old
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
@@ -76,6 +72,10 @@ pub struct PackArgs {
     /// The capture
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
 }
 
 /// Arguments of `profiler info`.
@@ -99,15 +99,11 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub view: ViewArgs,
 
-    /// Where names come from.
-    #[command(flatten)]
-    pub names: SymbolArgs,
-
     /// Write the report to OUT instead of standard output (`-`)
     #[arg(short, long, value_name = "OUT", conflicts_with = "flamegraph")]
     pub output: Option<PathBuf>,
 
-    /// Print JSON
+    /// With --missing: print JSON
     #[arg(long, requires = "missing")]
     pub json: bool,
 
@@ -118,6 +114,10 @@ pub struct ReportArgs {
     /// The capture, or `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+
+    /// Where names come from.
+    #[command(flatten)]
+    pub names: SymbolArgs,
 }
 
 /// The views of which one is shown.

@@ -56,6 +56,27 @@ impl Output {
     }
 }
 
+/// Fails when there is something at `path` that is no SVG: names of captures and pictures are easily swapped.
+pub fn only_over_svg(path: &Path) -> anyhow::Result<()> {
+    let Ok(meta) = fs::metadata(path) else {
+        return Ok(());
+    };
+    let mut start = Vec::new();
+    if !meta.is_file() || meta.len() == 0 {
+        return Ok(());
+    }
+    File::open(path)
+        .and_then(|file| file.take(4096).read_to_end(&mut start))
+        .with_context(|| format!("cannot write to {}", path.display()))?;
+    if memchr::memmem::find(&start, b"<svg").is_none() {
+        bail!(
+            "cannot write to {}: it is there and no SVG; remove it, or give another name",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Whether a file holds a capture, which a report must not replace.
 fn is_capture(path: &Path) -> bool {
     let mut start = Vec::new();
@@ -107,7 +128,9 @@ fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
         .write(true)
         .create_new(true)
         .open(&temporary);
-    let file = file.with_context(|| format!("cannot write to {shown}: no new file beside it"))?;
+    let file = file.with_context(|| {
+        format!("cannot write to {shown}: no file can be made in its directory")
+    })?;
     if let Some(meta) = existing {
         // As the file was; where that is refused the new file's own mode will do.
         let _ = file.set_permissions(meta.permissions());

@@ -13,7 +13,7 @@ use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, missing, standard, top, verdict};
 use crate::symbolize::Options;
 
-use super::output::Output;
+use super::output::{self, Output};
 use super::progress::Bar;
 use super::{open, symbol_options, tell};
 
@@ -30,6 +30,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let reader = open(&args.file)?;
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
+    if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
+        output::only_over_svg(path)?;
+    }
     let output = Output::open(target, &args.file)?;
     match report(args, &reader, options, output, to_stdout) {
         Ok(done) => finish(args, &done),

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 
 use super::procfs::{MapsLine, parse_maps_line};
 use crate::event::{BuildId, InodeKey, MappedKind, Pid, prot};
@@ -49,11 +50,27 @@ pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
 pub fn read_executable(process: Pid) -> io::Result<Vec<RawMapping>> {
     let path = format!("/proc/{process}/maps");
     let maps = File::open(&path)?;
-    match query_all(&maps) {
+    let mut mappings = match query_all(&maps) {
         Err(err) if err.raw_os_error() == Some(libc::ENOTTY) => {
-            Ok(with_exact_paths(process, read_text(&path)?))
+            with_exact_paths(process, read_text(&path)?)
         }
-        other => other,
+        other => other?,
+    };
+    if let Ok(root) = fs::read_link(format!("/proc/{process}/root")) {
+        for mapping in &mut mappings {
+            as_seen_below(root.as_os_str().as_bytes(), &mut mapping.path);
+        }
+    }
+    Ok(mappings)
+}
+
+/// Paths in `/proc` are as the reader sees them, those in the side-band as the process does, whose root may be elsewhere.
+fn as_seen_below(root: &[u8], path: &mut Vec<u8>) {
+    if root.len() > 1
+        && let Some(inside) = path.strip_prefix(root)
+        && inside.starts_with(b"/")
+    {
+        *path = inside.to_vec();
     }
 }
 
@@ -219,6 +236,20 @@ mod tests {
                 String::from_utf8_lossy(path)
             );
         }
+    }
+
+    #[test]
+    fn paths_are_those_below_the_root_of_the_process() {
+        let seen = |root: &str, path: &str| {
+            let mut path = path.as_bytes().to_vec();
+            as_seen_below(root.as_bytes(), &mut path);
+            String::from_utf8(path).unwrap()
+        };
+        assert_eq!(seen("/", "/usr/bin/x"), "/usr/bin/x");
+        assert_eq!(seen("/srv/box", "/srv/box/usr/bin/x"), "/usr/bin/x");
+        assert_eq!(seen("/srv/box", "/srv/boxes/x"), "/srv/boxes/x");
+        assert_eq!(seen("/srv/box", "/usr/bin/x"), "/usr/bin/x");
+        assert_eq!(seen("/srv/box", "[vdso]"), "[vdso]");
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl Summary<'_> {
             text += "some samples were lost: a larger --ring-size or a lower -F keeps more\n";
         }
         text += &format!("next: profiler report {quoted}\n");
+        text += &format!("to read it elsewhere: profiler pack {quoted}\n");
         text
     }
 }
@@ -276,7 +277,8 @@ mod tests {
              lost 3, truncated stacks 1, idle left out 7, child processes not followed 2, mappings missed of 1 process\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
-             next: profiler report 'my run.bprof'\n"
+             next: profiler report 'my run.bprof'\n\
+             to read it elsewhere: profiler pack 'my run.bprof'\n"
         );
     }
 }

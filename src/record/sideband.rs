@@ -124,6 +124,27 @@ impl Assumed {
     }
 }
 
+/// Whether a ring was full when it began to be read. What is read beyond its size came while it was read, long after the
+/// record that was the last to find room.
+#[derive(Debug, Default)]
+struct Filling {
+    /// Bytes read.
+    taken: usize,
+    /// Time of the latest event so far.
+    latest: Timestamp,
+    told: bool,
+}
+
+impl Filling {
+    /// The next record has `len` bytes; `true` once, when the ring must have been full. Records are missing from
+    /// `latest` until now.
+    fn shows_loss(&mut self, len: usize) -> bool {
+        self.taken += len;
+        let full = self.taken >= RING_BYTES - LONGEST_RECORD;
+        full && !std::mem::replace(&mut self.told, full)
+    }
+}
+
 /// The side-band of all CPUs.
 pub struct SideBand {
     samplers: Vec<OnCpu>,
@@ -190,10 +211,17 @@ impl SideBand {
         } in &mut self.samplers
         {
             let config = sampler.as_counter().config().clone();
-            let (mut taken, mut latest) = (0, Timestamp::ZERO);
+            let mut filling = Filling::default();
             while let Some(record) = sampler.next_record() {
                 bytes.clear();
-                taken += record.len() + 8;
+                if filling.shows_loss(record.len() + 8) {
+                    let lost = |time, count| SideEvent {
+                        time,
+                        what: SideKind::Lost(count),
+                    };
+                    new.push(lost(filling.latest, assumed.full()));
+                    new.push(lost(super::host::now(), 0));
+                }
                 // The library hands out header and body apart and parses them together.
                 bytes.extend_from_slice(&record.ty().to_ne_bytes());
                 bytes.extend_from_slice(&record.misc().to_ne_bytes());
@@ -205,7 +233,7 @@ impl SideBand {
                 let mut parser = Parser::new(bytes.as_slice(), config.clone());
                 match parser.parse_record(Decode) {
                     Ok(event) => new.extend(event.map(|mut event| {
-                        latest = latest.max(event.time);
+                        filling.latest = filling.latest.max(event.time);
                         if let SideKind::Lost(count) = event.what {
                             event.what = assumed.told(count);
                         }
@@ -217,15 +245,6 @@ impl SideBand {
                         what: SideKind::Lost(1),
                     }),
                 }
-            }
-            if taken >= RING_BYTES - LONGEST_RECORD {
-                // From the last record that had room until now.
-                let lost = |time, count| SideEvent {
-                    time,
-                    what: SideKind::Lost(count),
-                };
-                new.push(lost(latest, assumed.full()));
-                new.push(lost(super::host::now(), 0));
             }
         }
         new.retain(|event| match &event.what {
@@ -400,6 +419,23 @@ const PERF_RECORD_MISC_COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel's own word on a loss comes when there is room again, which is while the ring is read.
+    #[test]
+    fn a_loss_begins_with_the_last_record_that_had_room() {
+        let mut filling = Filling::default();
+        let mut shown = Vec::new();
+        for i in 0..2 * RING_BYTES / 128 {
+            if filling.shows_loss(128) {
+                shown.push((i * 128, filling.latest));
+            }
+            filling.latest = Timestamp(i as u64 + 1);
+        }
+        let at = RING_BYTES - LONGEST_RECORD - 128;
+        assert_eq!(shown, [(at, Timestamp(at as u64 / 128))]);
+        let mut filling = Filling::default();
+        assert!((0..RING_BYTES - 2 * LONGEST_RECORD).all(|_| !filling.shows_loss(1)));
+    }
 
     #[test]
     fn what_was_assumed_to_be_lost_is_counted_once() {

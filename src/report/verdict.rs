@@ -83,11 +83,10 @@ pub fn losses(about: &About) -> Vec<String> {
 /// How frames were named.
 pub fn naming(naming: &Naming) -> Vec<String> {
     let share = |what: &str, named: u64, total: u64| {
-        let percent = if total == 0 {
-            100.0
-        } else {
-            named as f64 * 100.0 / total as f64
-        };
+        if total == 0 {
+            return format!("{what} none sampled");
+        }
+        let percent = named as f64 * 100.0 / total as f64;
         format!("{what} {percent:.1} % ({named} of {total})")
     };
     let mut line = format!(
@@ -160,7 +159,8 @@ pub fn warning(naming: &Naming) -> Option<String> {
                          build it with symbols"
                     ),
                     reason => format!(
-                        "; {path} is needed most ({}): bring the recorded file and use --symfs DIR",
+                        "; {path} is needed most ({}): bring the recorded file and use --symfs DIR, or run \
+                         profiler pack on the machine that has it; --missing lists all",
                         reason.label()
                     ),
                 }
@@ -356,7 +356,8 @@ mod tests {
         assert_eq!(
             warning(&naming_).unwrap(),
             "warning: only 40.0 % of the user frames have names; /usr/lib/libx.so is needed most \
-             (file missing): bring the recorded file and use --symfs DIR"
+             (file missing): bring the recorded file and use --symfs DIR, or run profiler pack on the machine that has it; \
+             --missing lists all"
         );
         let mut elsewhere = naming_.clone();
         elsewhere.user_named = 10;

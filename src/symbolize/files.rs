@@ -75,6 +75,8 @@ pub(super) struct Finder {
     require_build_id: bool,
     /// By build ID: the PT_LOADs of the file that was mapped.
     layouts: HashMap<BuildId, Vec<Load>>,
+    /// Recorded paths of each build ID: one file can have several, seen from different roots.
+    paths: HashMap<BuildId, Vec<Vec<u8>>>,
     /// Asked last.
     pub fetch: Option<Box<dyn Fetch>>,
 }
@@ -82,17 +84,29 @@ pub(super) struct Finder {
 impl Finder {
     /// A finder with the layouts a capture has.
     pub fn new(options: &Options, layouts: Vec<ElfLayout>) -> Finder {
-        let mut by_id = HashMap::new();
-        for layout in layouts {
-            if let Some(id) = layout.build_id {
-                by_id.entry(id).or_insert(layout.loads);
-            }
-        }
-        Finder {
+        let mut finder = Finder {
             search: Rc::new(Search::new(options)),
             require_build_id: options.require_build_id,
-            layouts: by_id,
+            layouts: HashMap::new(),
+            paths: HashMap::new(),
             fetch: None,
+        };
+        for layout in layouts {
+            if let Some(id) = layout.build_id {
+                finder.known_path(&id, &layout.path);
+                finder.layouts.entry(id).or_insert(layout.loads);
+            }
+        }
+        finder
+    }
+
+    /// A file with this build ID was mapped from `path`.
+    pub fn known_path(&mut self, id: &BuildId, path: &[u8]) {
+        /// More tell nothing new.
+        const MOST: usize = 16;
+        let paths = self.paths.entry(id.clone()).or_default();
+        if path.starts_with(b"/") && paths.len() < MOST && paths.iter().all(|known| known != path) {
+            paths.push(path.to_vec());
         }
     }
 
@@ -188,8 +202,25 @@ impl Finder {
         })
     }
 
-    /// The mapped file itself, or the most telling reason why there is none.
+    /// The mapped file itself, by its own path or else by another that its build ID was recorded under; or the most telling
+    /// reason why there is none.
     fn binary(&self, recorded: &MappedFile) -> Result<Opened, Disbelief> {
+        let own = self.at_its_path(recorded);
+        let others = recorded.build_id.as_ref().and_then(|id| self.paths.get(id));
+        let others = others.into_iter().flatten().filter(|_| own.is_err());
+        for path in others.filter(|path| **path != recorded.path) {
+            let elsewhere = MappedFile {
+                path: path.clone(),
+                ..recorded.clone()
+            };
+            if let Ok(found) = self.at_its_path(&elsewhere) {
+                return Ok(found);
+            }
+        }
+        own
+    }
+
+    fn at_its_path(&self, recorded: &MappedFile) -> Result<Opened, Disbelief> {
         let mut worst: Option<Disbelief> = None;
         for candidate in self.search.executables(recorded) {
             match open(candidate, recorded) {
@@ -375,6 +406,27 @@ mod tests {
         assert_eq!(reason(&file), Some(Reason::BuildIdDiffers));
         fs::write(&path, b"12345").unwrap();
         assert_eq!(reason(&file), Some(Reason::NotElf));
+    }
+
+    #[test]
+    fn a_file_is_found_by_another_path_its_build_id_was_recorded_under() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prog");
+        fs::copy("/proc/self/exe", &path).unwrap();
+        let id = read_build_id(&File::open(&path).unwrap()).unwrap().unwrap();
+        let mut file = recorded(Path::new("/inside/prog"));
+        file.build_id = Some(id.clone());
+        let mut finder = Finder::new(&Options::default(), Vec::new());
+        let believed = |finder: &mut Finder, file: &MappedFile| {
+            let found = finder.believe(file, &mut |_| {}).ok();
+            found.and_then(|b| Some(b.binary?.path))
+        };
+        assert_eq!(believed(&mut finder, &file), None);
+        finder.known_path(&id, path.as_os_str().as_bytes());
+        assert_eq!(believed(&mut finder, &file), Some(path));
+        // Of another build it is another file.
+        file.build_id = BuildId::new(&[1, 2, 3]);
+        assert_eq!(believed(&mut finder, &file), None);
     }
 
     #[test]

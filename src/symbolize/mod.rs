@@ -48,7 +48,7 @@ use std::path::PathBuf;
 use hashbrown::HashMap;
 
 use crate::capture::Pack;
-use crate::event::MappedFile;
+use crate::event::{MappedFile, MappedKind};
 use crate::format::aid::{ElfLayout, KernelSymbols, Load, PerfMap, Vdso};
 use crate::profile::{FileProblem, Naming, Reason, Resolution};
 use crate::timeline::file_name;
@@ -266,7 +266,15 @@ impl Symbolizer {
             ..file.clone()
         };
         let next = self.files.len() as FileNumber;
+        let finder = &mut self.finder;
         *self.file_index.entry(key).or_insert_with_key(|key| {
+            if let Some(id) = key
+                .build_id
+                .as_ref()
+                .filter(|_| key.kind == MappedKind::File)
+            {
+                finder.known_path(id, &key.path);
+            }
             self.files.push(FileEntry {
                 file: key.clone(),
                 name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),

@@ -1,6 +1,6 @@
 //! Captures of released versions of the format, which must open for ever, and the reports expected of them.
 //!
-//! `tests/golden/v1/src` has the workloads and how they were recorded. The captures are never recorded again to
+//! `tests/golden/*/src` has the workloads and how they were recorded. The captures are never recorded again to
 //! make a test pass: whoever has a capture of that version has no other one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +20,14 @@ const RULE: &str = "Golden captures are never re-recorded to make a test pass: t
     If only the wording of the report was changed on purpose, and no name or number, write the expected text anew \
     with the command above.";
 
+/// A file of version 1.0.
 pub fn golden(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
-    dir.join(name)
+    of_version("v1", name)
+}
+
+fn of_version(version: &str, name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    dir.join(version).join(name)
 }
 
 /// `profiler report ARGS CAPTURE` gives the text in `expected` on standard output, and that of `messages` on
@@ -71,10 +76,10 @@ fn same(command: &str, expected: &str, found: &str) {
 
 /// All views of a capture, with the files that were mapped and without them.
 #[track_caller]
-fn check_views(name: &str) {
-    let capture = format!("{name}.bprof");
-    let file = |ending: &str| format!("{name}.{ending}");
-    let files = golden("files");
+fn check_views(version: &str, name: &str) {
+    let file = |ending: &str| format!("../{version}/{name}.{ending}");
+    let capture = file("bprof");
+    let files = of_version(version, "files");
     let verdict = file("verdict");
     check(
         &capture,
@@ -87,7 +92,7 @@ fn check_views(name: &str) {
     check(&capture, &files, &["--standard"], &file("standard"), None);
 
     // A directory below which nothing recorded is.
-    let nothing = golden("src");
+    let nothing = of_version(version, "src");
     let verdict = file("nofiles.verdict");
     check(
         &capture,
@@ -225,7 +230,7 @@ fn calls_is_read_as_it_was_written() {
 
 #[test]
 fn calls_is_reported_as_ever() {
-    check_views("calls");
+    check_views("v1", "calls");
 }
 
 /// What the workload knows of itself, in the report that is expected: 1.5 s of CPU time at 99 Hz.
@@ -268,6 +273,43 @@ fn packed_captures_are_reported_as_ever_without_any_file() {
         );
         check(&capture, &nothing, &["--top", "15"], &file("top"), None);
         check(&capture, &nothing, &["--standard"], &file("standard"), None);
+    }
+}
+
+/// Version 1.1 as it was recorded: runs of calls that repeat, written as matches; the lines of a perf map; an ELF layout.
+#[test]
+fn paths_is_read_as_it_was_written() {
+    let opened = Opened::new("../v1.1/paths.bprof");
+    let reader = &opened.reader;
+    assert_eq!((reader.samples(), reader.lost_samples()), (245, 0));
+    assert_eq!((reader.index(), reader.cut_bytes()), (IndexState::Used, 0));
+    let kinds = [FrameKind::PerfMaps, FrameKind::ElfLayouts, FrameKind::End];
+    assert_eq!(kinds.map(|kind| opened.frames(kind) > 0), [true; 3]);
+    let aids = reader.aids();
+    assert_eq!(aids.layouts.len(), 1);
+    assert_eq!(aids.layouts[0].path, b"/opt/bprof-golden/paths");
+}
+
+#[test]
+fn paths_is_reported_as_ever() {
+    check_views("v1.1", "paths");
+}
+
+/// What the workload knows of itself: 40 % below each caller, 20 % in generated code of two names.
+#[test]
+fn shares_of_paths_are_those_the_workload_made() {
+    let folded = fs::read_to_string(of_version("v1.1", "paths.folded")).unwrap();
+    for (frames, expected) in [
+        ("main;first_caller;ant", 0.40),
+        ("main;second_caller;ant", 0.40),
+        ("main;generated;made up", 0.10),
+        ("main;generated;another thing", 0.10),
+    ] {
+        let found = count(&folded, frames) as f64 / 245.0;
+        assert!(
+            (found - expected).abs() < 0.03,
+            "{frames}: {found}, not {expected}"
+        );
     }
 }
 
@@ -324,7 +366,7 @@ fn family_is_read_as_it_was_written() {
 
 #[test]
 fn family_is_reported_as_ever() {
-    check_views("family");
+    check_views("v1", "family");
 }
 
 /// Two programs are built alike, so that one address is a function in each of them, and ran under one number.
