@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::packing::Level;
+use crate::pipeline::packing::Level;
 
 #[cfg(feature = "record")]
 pub mod record;

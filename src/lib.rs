@@ -26,6 +26,8 @@
 
 pub mod event;
 
+pub(crate) mod mapped;
+
 pub mod elf_file;
 
 pub mod format;
@@ -44,8 +46,6 @@ pub mod profile;
 pub mod inventory;
 
 pub mod pipeline;
-
-pub mod packing;
 
 pub mod report;
 

@@ -1,6 +1,5 @@
 //! The program: parse, dispatch, exit code.
 
-use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use bprof::cli::{Cli, Command};
@@ -16,8 +15,7 @@ fn main() -> ExitCode {
         Command::Info(args) => command::info::run(&args),
     };
     result.unwrap_or_else(|err| {
-        // Standard error may be closed; there is nowhere left to say so.
-        let _ = writeln!(stderr(), "profiler: {err:#}");
+        command::tell(&format!("{err:#}"));
         ExitCode::FAILURE
     })
 }

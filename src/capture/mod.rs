@@ -17,7 +17,6 @@
 pub mod append;
 mod incoming;
 mod intern;
-pub(crate) mod mapped;
 pub mod pack;
 pub mod place;
 pub mod reader;

@@ -68,6 +68,8 @@ struct Content {
     /// (offset, frame, number in the frame), ascending, each offset once.
     symbols: Vec<(u64, u32, u32)>,
     tables: Vec<FrameEntry>,
+    /// In all tables.
+    functions: u64,
     pieces: Vec<(PieceHead, u64, FrameEntry)>,
 }
 
@@ -175,6 +177,7 @@ impl Pack {
                 }
                 if let Some(content) = self.content_mut(&table.file) {
                     content.tables.push(entry.clone());
+                    content.functions += table.functions.len() as u64;
                 }
             }
             FrameKind::PackedFile => {
@@ -256,10 +259,7 @@ impl Pack {
     /// The symbol table packed for `file`; `None` when there is none. Functions are sorted by start.
     pub fn table(&self, file: &MappedFile) -> Option<(Vec<Load>, Vec<PackedFunction>)> {
         let source = self.source.as_deref()?;
-        let content = self.content(&FileKey::of(file)?)?;
-        if content.tables.is_empty() {
-            return None;
-        }
+        let content = self.table_of(file)?;
         let mut frames = FrameReader::default();
         let mut loads = Vec::new();
         let mut functions = Vec::new();
@@ -275,10 +275,14 @@ impl Pack {
         Some((loads, functions))
     }
 
-    /// Whether a symbol table is packed for `file`.
-    pub fn has_table(&self, file: &MappedFile) -> bool {
-        let own = FileKey::of(file).and_then(|key| self.content(&key));
-        own.is_some_and(|content| !content.tables.is_empty())
+    /// Functions in the symbol table packed for `file`; fewer than it has when its pack was interrupted.
+    pub fn table_functions(&self, file: &MappedFile) -> u64 {
+        self.table_of(file).map_or(0, |content| content.functions)
+    }
+
+    fn table_of(&self, file: &MappedFile) -> Option<&Content> {
+        let content = self.content(&FileKey::of(file)?)?;
+        (!content.tables.is_empty()).then_some(content)
     }
 
     /// The files packed for `file`, then for others of its build ID.

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::mapped::Mapped;
 use super::reader::CaptureError;
+use crate::mapped::Mapped;
 
 /// The bytes of a capture.
 #[derive(Debug)]

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use crate::cli::InfoArgs;
-use crate::pipeline::{self, Progress};
+use crate::pipeline;
 use crate::report::inventory;
 
 use super::open;
+use super::progress::Bar;
 
 /// Tells what the capture is. The exit code is 1 when it is damaged.
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let reader = open(&args.file)?;
-    let found = pipeline::inventory(&reader, &mut Progress::new(reader.frames().len()));
+    let found = pipeline::inventory(&reader, &mut Bar::new(reader.frames().len()));
     let mut out = BufWriter::new(stdout().lock());
     let print = match args.json {
         true => inventory::json,

@@ -3,6 +3,7 @@
 pub mod info;
 mod output;
 pub mod pack;
+mod progress;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
@@ -14,6 +15,7 @@ use anyhow::{Context, bail};
 
 use crate::capture::Reader;
 use crate::cli::SymbolArgs;
+use crate::report::text::escaped;
 use crate::symbolize::Options;
 use crate::symbolize::debuginfod;
 
@@ -64,7 +66,7 @@ fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
     })
 }
 
-/// One line on stderr; a closed one is no reason to stop.
-fn tell(message: &str) {
-    let _ = writeln!(stderr(), "profiler: {message}");
+/// One line on stderr; a closed one is no reason to stop. Messages can have paths and names out of a capture or of files.
+pub fn tell(message: &str) {
+    let _ = writeln!(stderr(), "profiler: {}", escaped(message));
 }

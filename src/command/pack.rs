@@ -14,10 +14,11 @@ use rustix::fs::FlockOperation;
 use crate::capture::reader::DamageKind;
 use crate::capture::{Appender, Pack, Reader, place};
 use crate::cli::PackArgs;
-use crate::packing::{Done, Level, NotPacked, Plan};
-use crate::pipeline::{self, Progress};
+use crate::pipeline;
+use crate::pipeline::packing::{Done, Level, NotPacked, Plan};
 use crate::report::text::escaped;
 
+use super::progress::Bar;
 use super::{symbol_options, tell};
 
 /// Packs. Where a file could not be packed the exit code is 0 all the same; it is named.
@@ -40,7 +41,7 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     }
     let (packed, bad_frames) = reader.pack();
 
-    let mut progress = Progress::new(reader.frames().len());
+    let mut progress = Bar::new(reader.frames().len());
     let mut warn = |message: &str| tell(message);
     let hits = pipeline::hits(&reader, options, &mut progress, &mut warn);
     let bad_frames = bad_frames.iter().map(ToString::to_string);

@@ -8,12 +8,13 @@ use anyhow::{Context, bail};
 
 use crate::capture::Reader;
 use crate::cli::{ReportArgs, ViewArgs};
-use crate::pipeline::{self, Progress, Sink};
+use crate::pipeline::{self, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, missing, standard, top, verdict};
 use crate::symbolize::Options;
 
 use super::output::{self, Output};
+use super::progress::Bar;
 use super::{open, symbol_options, tell};
 
 /// Rows of the default view.
@@ -74,7 +75,7 @@ fn report(
             naming: summary.naming,
         });
     }
-    let mut progress = Progress::new(reader.frames().len());
+    let mut progress = Bar::new(reader.frames().len());
     let profile = pipeline::profile(reader, options, &mut progress, &mut warn);
     if args.view.missing && args.json {
         tell_verdict(&profile);

@@ -8,7 +8,6 @@ use super::columns::{self, Constant, Layout};
 use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::leb128;
-use super::limits;
 use super::segment::StackNode;
 
 /// Shortest match the format has.
@@ -188,7 +187,7 @@ fn by_frequency(values: &[u32]) -> (Vec<u64>, Vec<u64>) {
 }
 
 /// Takes what [`Matcher::encode`] wrote of the nodes that follow `known`: their addresses, each below `addresses`.
-/// `lengths` are those of the chains, which add up to the number of nodes.
+/// `lengths` are those of the chains, which add up to the number of nodes: the caller has bounded it.
 pub(super) fn decode(
     input: &mut Input<'_>,
     known: &[StackNode],
@@ -198,14 +197,6 @@ pub(super) fn decode(
     let count = lengths
         .iter()
         .fold(0u64, |sum, length| sum.saturating_add(*length));
-    let limit = limits::NODES_PER_BYTE.saturating_mul(input.rest().len() as u64);
-    if count > limit {
-        return Err(input.error(Problem::OverLimit {
-            what: "nodes of repeated runs",
-            value: count,
-            limit,
-        }));
-    }
     let count = count as usize;
     let at = input.clone();
     let matches = input.count("match count", count as u64)?;

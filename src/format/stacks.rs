@@ -240,6 +240,22 @@ mod tests {
         assert_eq!(ends.ends, [3]);
     }
 
+    /// Few bytes then stand for very many nodes: what a writer writes a reader takes.
+    #[test]
+    fn long_repetitions_are_read_again_or_not_written_so() {
+        for period in [1u32, 2, 5, 9] {
+            for chains in [1u32, 2, 3, 40] {
+                for total in (1_000..40_000).step_by(1499) {
+                    let each = (total / chains).max(1);
+                    let nodes: Vec<StackNode> = (0..total)
+                        .map(|i| node(if i % each == 0 { 0 } else { i }, i % period))
+                        .collect();
+                    round_trip(&nodes, 0);
+                }
+            }
+        }
+    }
+
     #[test]
     fn forward_and_self_parents_are_refused() {
         let refused = |parent, known| {

@@ -14,7 +14,7 @@ use crate::inventory::{Inventory, PackedFile};
 use super::{Progress, about};
 
 /// Counts what is in a capture. Segments are decoded, one at a time; nothing is named.
-pub fn inventory(reader: &Reader, progress: &mut Progress) -> Inventory {
+pub fn inventory(reader: &Reader, progress: &mut dyn Progress) -> Inventory {
     let header = reader.header();
     let mut inventory = Inventory {
         about: about::about(reader),
@@ -53,7 +53,7 @@ pub fn inventory(reader: &Reader, progress: &mut Progress) -> Inventory {
     inventory
 }
 
-fn count_segments(reader: &Reader, inventory: &mut Inventory, progress: &mut Progress) {
+fn count_segments(reader: &Reader, inventory: &mut Inventory, progress: &mut dyn Progress) {
     let mut processes: HashSet<ProcessKey> = HashSet::new();
     let mut images: HashSet<(ProcessKey, u32)> = HashSet::new();
     let mut threads: HashSet<(ProcessKey, Pid)> = HashSet::new();

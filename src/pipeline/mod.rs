@@ -17,7 +17,7 @@ mod about;
 mod inventory;
 mod missing;
 mod pack;
-mod progress;
+pub mod packing;
 mod segment;
 mod stream;
 
@@ -30,10 +30,26 @@ use crate::symbolize::{Aid, KernelIdentity, Options, Symbolizer};
 
 pub use inventory::inventory;
 pub use pack::{Hits, hits};
-pub use progress::Progress;
 pub use stream::{Sink, Summary, stream};
 
 use segment::{BEFORE_EXEC, CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
+
+/// Is told how far long work is.
+pub trait Progress {
+    /// One more frame is read.
+    fn frame(&mut self);
+    /// All are read, names are looked up.
+    fn symbolizing(&mut self);
+    /// The work is done.
+    fn done(&mut self);
+}
+
+/// Nobody is told.
+impl Progress for () {
+    fn frame(&mut self) {}
+    fn symbolizing(&mut self) {}
+    fn done(&mut self) {}
+}
 
 /// Counts all samples of a capture by process and stack, with names.
 ///
@@ -42,7 +58,7 @@ use segment::{BEFORE_EXEC, CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
 pub fn profile(
     reader: &Reader,
     options: Options,
-    progress: &mut Progress,
+    progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
     let mut counter = Counter::new(reader, options);
@@ -139,7 +155,7 @@ impl Counter {
     }
 
     /// Counts one segment by numbers, then turns the numbers into places.
-    fn segment(&mut self, mut reader: SegmentReader<'_>, progress: &mut Progress) {
+    fn segment(&mut self, mut reader: SegmentReader<'_>, progress: &mut dyn Progress) {
         let about = &mut self.profile.about;
         let mut segment = Segment::new();
         let mut counts: HashMap<Key, Count, foldhash::fast::FixedState> = HashMap::default();

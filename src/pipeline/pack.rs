@@ -22,7 +22,7 @@ pub struct Hits {
 pub fn hits(
     reader: &Reader,
     options: Options,
-    progress: &mut Progress,
+    progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Hits {
     let options = Options {

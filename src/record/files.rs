@@ -71,7 +71,13 @@ impl Files {
         }
         if file.build_id.is_some() {
             if self.layouts.wants(file) {
-                self.layouts.add(file, &read_headers(&opened).loads);
+                let headers = read_headers(&opened);
+                // What was found by its path and inode number alone can lie on another device.
+                if headers.build_id == file.build_id {
+                    self.layouts.add(file, &headers.loads);
+                } else {
+                    self.layouts.failed(file);
+                }
             }
             return;
         }

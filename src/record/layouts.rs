@@ -13,6 +13,8 @@ const TRIES: u8 = 16;
 /// Bytes of layouts of one frame, about, and of all: a reader takes 64 MiB of aid.
 const FRAME: usize = 1 << 20;
 const GIVEN_OUT: usize = 16 << 20;
+/// Bytes of layouts held of files that are not in the capture yet; with more they have none.
+const HELD: usize = 16 << 20;
 
 /// What is known of each file, told apart by build ID and path or else by inode and version. The build ID alone would not
 /// do: tools that change a program's layout (patchelf, objcopy) leave it as it is.
@@ -26,6 +28,8 @@ pub struct Layouts {
     ready: Vec<ElfLayout>,
     /// Bytes given out, about.
     given_out: usize,
+    /// Bytes held of files that are not in the capture yet, about.
+    held: usize,
 }
 
 #[derive(Debug)]
@@ -70,13 +74,15 @@ impl Layouts {
 
     /// `file` has been read and has these PT_LOAD headers; none if it is no ELF file.
     pub fn add(&mut self, file: &MappedFile, loads: &[Load]) {
+        let held = self.held;
         let Some(state) = self.state(file) else {
             return;
         };
         let State::Unread { wanted, .. } = *state else {
             return;
         };
-        if loads.is_empty() {
+        let size = size_of(&file.path, loads);
+        if loads.is_empty() || (!wanted && held + size > HELD) {
             *state = State::Done;
             return;
         }
@@ -92,6 +98,7 @@ impl Layouts {
             self.ready.push(layout);
         } else {
             *state = State::Read(Box::new(layout));
+            self.held += size;
         }
     }
 
@@ -105,6 +112,7 @@ impl Layouts {
             State::Done => {}
             State::Read(_) => {
                 if let State::Read(layout) = std::mem::replace(state, State::Done) {
+                    self.held -= size_of(&layout.path, &layout.loads);
                     self.ready.push(*layout);
                 }
             }
@@ -118,7 +126,7 @@ impl Layouts {
         while size < FRAME
             && let Some(layout) = self.ready.pop()
         {
-            size += 64 + layout.path.len() + layout.loads.len() * size_of::<Load>();
+            size += size_of(&layout.path, &layout.loads);
             layouts.push(layout);
         }
         self.given_out += size;
@@ -146,6 +154,11 @@ impl Layouts {
             _ => None,
         }
     }
+}
+
+/// Bytes of a layout, about.
+fn size_of(path: &[u8], loads: &[Load]) -> usize {
+    64 + path.len() + std::mem::size_of_val(loads)
 }
 
 #[cfg(test)]
@@ -235,5 +248,24 @@ mod tests {
         layouts.add(&script, &[]);
         assert!(!layouts.wants(&script));
         assert_eq!(paths(&mut layouts), [""; 0]);
+    }
+
+    #[test]
+    fn only_so_much_is_held_of_files_that_may_never_be_sampled() {
+        let mut layouts = Layouts::default();
+        let many = vec![LOAD; 1024];
+        let most = HELD as u64 / size_of(b"0000", &many) as u64;
+        let name = |number: u64| format!("{number:04}");
+        for number in 0..=most {
+            layouts.add(&file(&name(number), None, number), &many);
+        }
+        layouts.written(&file(&name(most), None, most));
+        assert_eq!(paths(&mut layouts), [""; 0]);
+        layouts.written(&file(&name(0), None, 0));
+        assert_eq!(paths(&mut layouts), ["0000"]);
+        // There is room again.
+        layouts.add(&file("next", None, most + 1), &many);
+        layouts.written(&file("next", None, most + 1));
+        assert_eq!(paths(&mut layouts), ["next"]);
     }
 }

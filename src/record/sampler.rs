@@ -29,7 +29,12 @@ pub struct SamplingEvents {
     /// The program they run.
     bpf: i32,
     on_threads: bool,
+    /// Events opened for threads that had one.
+    reopened: usize,
 }
+
+/// Events opened again at most: a program can start itself, set-uid, without end.
+const MOST_REOPENED: usize = 256;
 
 /// `/proc/sys/kernel/perf_event_max_sample_rate`: a higher frequency is refused by the kernel.
 pub fn max_frequency() -> Option<u64> {
@@ -166,6 +171,7 @@ impl SamplingEvents {
             rate,
             bpf,
             on_threads: matches!(places, Where::Threads(_)),
+            reopened: 0,
         })
     }
 
@@ -182,9 +188,17 @@ impl SamplingEvents {
         self.add(Some(cpu), on_cpu(self.event, self.rate, cpu)?)
     }
 
-    /// Samples a thread again that the kernel took the event from.
+    /// Samples a thread again that the kernel took the event from. The one it had stays open, since those that its children
+    /// have would end with it: so this is done only so often. That it is done no more is an error once.
     pub fn open_thread(&mut self, thread: Pid) -> io::Result<()> {
-        self.add(None, on_thread(self.event, self.rate, thread)?)
+        self.reopened = self.reopened.saturating_add(1);
+        match self.reopened {
+            ..=MOST_REOPENED => self.add(None, on_thread(self.event, self.rate, thread)?),
+            number if number == MOST_REOPENED + 1 => {
+                Err(io::Error::other("this has happened too often"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn add(&mut self, cpu: Option<u32>, mut counter: Counter) -> io::Result<()> {

@@ -208,7 +208,7 @@ impl Module {
         // The function's own name, without scopes and what a template was given.
         let own = names.text(plain).split('<').next().unwrap_or("");
         let last = own.rsplit("::").next().unwrap_or(own);
-        let says_more = whole != mangled && full.contains(last);
+        let says_more = whole != mangled && has_word(full, last);
         let name = says_more.then(|| names.intern(full));
         self.fuller_names.insert((plain, number), name);
         name
@@ -277,5 +277,42 @@ impl Module {
                 self.shown.display()
             ));
         }
+    }
+}
+
+/// Whether `word` is in `text` as a name of its own, not as a part of a longer one: two functions whose code is the same
+/// may have been made one, and its symbol be that of the other.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let begins = is_part(word.chars().next());
+    let ends = is_part(word.chars().next_back());
+    let whole = |(at, found): (usize, &str)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text
+            .get(at + found.len()..)
+            .and_then(|text| text.chars().next());
+        let longer = (begins && is_part(before)) || (ends && is_part(after));
+        !longer
+    };
+    !word.is_empty() && text.match_indices(word).any(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_word;
+
+    #[test]
+    fn a_part_of_a_name_is_another_name() {
+        assert!(has_word("ns::at(int)", "at"));
+        assert!(has_word("ns::format::at<int>(int)", "at"));
+        assert!(has_word(
+            "main::{lambda()#1}::operator()() const",
+            "operator()"
+        ));
+        assert!(has_word("A::~A()", "~A"));
+        assert!(has_word("operator<(A, A)", "operator"));
+        assert!(!has_word("ns::format(int)", "at"));
+        assert!(!has_word("ns::at_end(int)", "at"));
+        assert!(!has_word("ns::at(int)", ""));
     }
 }

@@ -116,14 +116,22 @@ impl Finder {
         }
     }
 
+    /// How the file that was mapped is laid out, as recorded. Files of one build ID can differ in that: `patchelf` and
+    /// `objcopy` move parts and keep the ID.
+    pub fn recorded_loads(&self, recorded: &MappedFile) -> Option<&[Load]> {
+        let id = recorded.build_id.clone()?;
+        let loads = self.layouts.get(&(id, recorded.path.clone()))?;
+        (!loads.is_empty()).then_some(loads)
+    }
+
     /// Whether another file with the build ID of `recorded` has the same code at the same addresses, and how the offsets of
-    /// this one are translated is known: files of one build ID may be laid out differently.
+    /// this one are translated is known.
     fn others_will_do(&self, recorded: &MappedFile) -> bool {
         let Some(id) = &recorded.build_id else {
             return false;
         };
         let common = self.common_layouts.get(id);
-        self.layout(id, &recorded.path).is_some() || matches!(common, Some(Some(_)))
+        self.recorded_loads(recorded).is_some() || matches!(common, Some(Some(_)))
     }
 
     /// Where files may be.
@@ -173,7 +181,7 @@ impl Finder {
                     });
             }
         }
-        let own = id.and_then(|id| self.layout(id, &recorded.path));
+        let own = self.recorded_loads(recorded);
         let common = || self.common_layouts.get(id?)?.as_deref();
         let mut known = own.or_else(common).map(<[Load]>::to_vec);
         let own = own.map(<[Load]>::to_vec);
@@ -213,12 +221,6 @@ impl Finder {
             loads,
             verified: recorded.build_id.is_some(),
         })
-    }
-
-    /// The recorded layout of the file with this build ID and path.
-    pub fn layout(&self, id: &BuildId, path: &[u8]) -> Option<&[Load]> {
-        let own = self.layouts.get(&(id.clone(), path.to_vec()))?;
-        Some(own)
     }
 
     /// The mapped file itself, by its own path or else by another that its build ID was recorded under; or the most telling

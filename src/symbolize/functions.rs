@@ -12,6 +12,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, S
 
 use super::flat::Flat;
 use crate::format::aid::Load;
+use crate::format::limits;
 
 /// Function symbols by address.
 #[derive(Debug, Default)]
@@ -189,11 +190,14 @@ impl FunctionTable {
     }
 }
 
-/// The loaded segments of an ELF image.
+/// The loaded segments of an ELF image; none when there are more than [`limits::LOADS`].
 pub fn loads<'data, R: ReadRef<'data>>(data: R) -> Vec<Load> {
     let Ok(elf) = object::File::parse(data) else {
         return Vec::new();
     };
+    if elf.segments().nth(limits::LOADS as usize).is_some() {
+        return Vec::new();
+    }
     let loads = elf.segments().map(|segment| {
         let (offset, file_size) = segment.file_range();
         Load {

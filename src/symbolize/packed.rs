@@ -120,8 +120,11 @@ impl Symbolizer {
             }
         };
         let (pack, tables) = (&self.pack, &mut self.unpacked.tables);
+        let finder = &self.finder;
         let table = tables.entry(file).or_insert_with(|| {
             let (loads, functions) = pack.table(mapped)?;
+            let recorded = finder.recorded_loads(mapped).map(<[Load]>::to_vec);
+            let loads = recorded.unwrap_or(loads);
             let known = functions.iter().map(|f| KnownFunction {
                 start: f.start,
                 size: f.len,
@@ -173,8 +176,10 @@ impl Symbolizer {
     fn unpack_module(&mut self, mapped: &MappedFile) -> Option<Module> {
         let packed = self.pack.files(mapped);
         let mut open = |role, what: &str| {
-            let packed = packed.iter().find(|p| p.role == role)?;
-            let opened = self.unpack(packed, mapped);
+            // What an interrupted pack has left may lie beside what a later one has finished.
+            let of_role = || packed.iter().filter(|p| p.role == role);
+            let packed = of_role().find(|p| p.here == p.size);
+            let opened = self.unpack(packed.or_else(|| of_role().next())?, mapped);
             opened
                 .map_err(|message| {
                     let shown = String::from_utf8_lossy(&mapped.path);
@@ -186,11 +191,9 @@ impl Symbolizer {
         let sections = open(Role::Executable, "file")?;
         let debug = open(Role::Debug, "debug file");
         let path = PathBuf::from(OsStr::from_bytes(&mapped.path));
-        // The file may be that of another path, laid out differently.
-        let own = mapped.build_id.as_ref();
-        let own = own.and_then(|id| self.finder.layout(id, &mapped.path));
+        let recorded = self.finder.recorded_loads(mapped).map(<[Load]>::to_vec);
         let believed = Believed {
-            loads: own.map_or_else(|| loads(sections.bytes()), <[Load]>::to_vec),
+            loads: recorded.unwrap_or_else(|| loads(sections.bytes())),
             debug: debug.map(|sections| DebugFile {
                 path: path.clone(),
                 sections,

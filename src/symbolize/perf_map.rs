@@ -4,6 +4,7 @@
 //! that one line covers and later another has no name in between: which of them ran is not known.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hashbrown::HashMap;
 
@@ -36,7 +37,13 @@ struct Spans {
     list: Vec<Span>,
     /// Of each, the highest end of it and all before it.
     reach: Vec<u64>,
+    /// Times at which what is known changes, ascending, each once.
+    boundaries: Rc<[Timestamp]>,
 }
+
+/// Spans looked at for one address. Code that is written again and again at one place leaves some hundreds; a file made to
+/// cost time, millions.
+const MOST_LOOKED_AT: usize = 1 << 14;
 
 impl PerfMaps {
     /// A table of what was saved, in the order of the file.
@@ -53,21 +60,14 @@ impl PerfMaps {
     }
 
     /// Times at which what is known of a process's JIT code changes.
-    pub fn boundaries(&self, process: ProcessKey) -> Vec<Timestamp> {
+    pub fn boundaries(&self, process: ProcessKey) -> Rc<[Timestamp]> {
         let spans = self.by_process.get(&process);
-        let spans = spans.map_or(&[][..], |spans| &spans.list);
-        let mut times: Vec<_> = spans
-            .iter()
-            .flat_map(|span| [span.from, Timestamp(span.to.0.saturating_add(1))])
-            .collect();
-        times.sort_unstable();
-        times.dedup();
-        times
+        spans.map_or_else(Rc::default, |spans| Rc::clone(&spans.boundaries))
     }
 
     /// (map, line) of the symbol that covered `address` of `process` at `time`.
     pub fn find(&self, process: ProcessKey, time: Timestamp, address: u64) -> Option<(u32, u32)> {
-        let Spans { list, reach } = self.by_process.get(&process)?;
+        let Spans { list, reach, .. } = self.by_process.get(&process)?;
         let after = list.partition_point(|span| span.start <= address);
         let mut candidates = list
             .get(..after)?
@@ -75,12 +75,17 @@ impl PerfMaps {
             .zip(reach)
             .rev()
             .take_while(|(_, reach)| **reach > address)
-            .map(|(span, _)| span)
-            .filter(|span| address < span.end && span.from <= time && time <= span.to);
-        let found = candidates.next()?;
-        // Readings in order leave one; a file that says otherwise is not believed.
-        let only = candidates.next().is_none();
-        only.then_some((found.map, found.line))
+            .map(|(span, _)| span);
+        let mut found = None;
+        for span in candidates.by_ref().take(MOST_LOOKED_AT) {
+            if address < span.end && span.from <= time && time <= span.to {
+                // Readings in order leave one; a file that says otherwise is not believed.
+                if found.replace((span.map, span.line)).is_some() {
+                    return None;
+                }
+            }
+        }
+        found.filter(|_| candidates.next().is_none())
     }
 
     /// A symbol found before.
@@ -149,7 +154,17 @@ impl Spans {
                 Some(*reach)
             })
             .collect();
-        Spans { list, reach }
+        let mut boundaries: Vec<_> = list
+            .iter()
+            .flat_map(|span| [span.from, Timestamp(span.to.0.saturating_add(1))])
+            .collect();
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        Spans {
+            list,
+            reach,
+            boundaries: boundaries.into(),
+        }
     }
 }
 
@@ -243,8 +258,8 @@ mod tests {
         };
         assert_eq!(maps.find(other, Timestamp(20), 0x100), None);
         let times = [0, 70, 71, 92, 121].map(Timestamp);
-        assert_eq!(maps.boundaries(PROCESS), times);
-        assert_eq!(maps.boundaries(other), []);
+        assert_eq!(*maps.boundaries(PROCESS), times);
+        assert_eq!(*maps.boundaries(other), []);
     }
 
     #[test]
@@ -272,6 +287,26 @@ mod tests {
         assert_eq!(at(60, 0x100).as_deref(), Some("gone"));
         assert_eq!(at(61, 0x100), None);
         assert_eq!(at(61, 0x200).as_deref(), Some("again"));
+    }
+
+    /// Each look-up would pass over all of them.
+    #[test]
+    fn an_address_that_very_many_lines_may_hold_has_no_name() {
+        let many = |short: u64| {
+            let lines: Vec<_> = (0..short).map(|i| (0x1000 + i, 1, 60, "short")).collect();
+            let mut later = map(50, 90, &lines);
+            later.fresh = true;
+            let long = map(0, 50, &[(0x100, 1 << 32, 0, "long")]);
+            PerfMaps::new(vec![long, later])
+        };
+        let at = 0x1000 + (1 << 20);
+        assert_eq!(name(&many(1000), 40, at).as_deref(), Some("long"));
+        let most = MOST_LOOKED_AT as u64;
+        assert_eq!(name(&many(most - 1), 40, at).as_deref(), Some("long"));
+        assert_eq!(name(&many(most), 40, at), None);
+        // Those near by do not.
+        assert_eq!(name(&many(most), 70, 0x1000).as_deref(), Some("short"));
+        assert_eq!(name(&many(most), 70, 0x1000 + most), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use gimli::SectionId;
 use object::{CompressionFormat, Object, ObjectSection};
 
-use crate::capture::mapped::Guarded;
+use crate::mapped::Guarded;
 
 /// Sections larger than this are not inflated.
 const MAX_INFLATED: u64 = 4 << 30;

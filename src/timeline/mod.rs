@@ -21,6 +21,8 @@
 mod maps;
 mod name;
 
+use std::rc::Rc;
+
 use crate::event::{ProcessKey, Timestamp};
 use crate::format::process::{
     MappingId, MappingTemplate, ProcessId, ProcessRecord, Space, SpaceId, StringId,
@@ -75,7 +77,7 @@ struct Process {
     /// Times at which anything changed, ascending, each once.
     changes: Vec<Timestamp>,
     /// Times given from outside (readings of perf maps), ascending.
-    boundaries: Vec<Timestamp>,
+    boundaries: Rc<[Timestamp]>,
     /// Time of the newest record.
     latest: Timestamp,
     unreadable: bool,
@@ -117,7 +119,7 @@ impl Timeline {
                 key: *key,
                 images: Vec::new(),
                 changes: Vec::new(),
-                boundaries: Vec::new(),
+                boundaries: Rc::default(),
                 latest: Timestamp::ZERO,
                 unreadable: false,
             });
@@ -138,10 +140,10 @@ impl Timeline {
         process.apply(record, time, tables);
     }
 
-    /// Further times at which the names of a process may change (readings of its perf maps).
-    pub fn set_boundaries(&mut self, process: ProcessId, mut times: Vec<Timestamp>) {
+    /// Further times at which the names of a process may change (readings of its perf maps), ascending. Shared, since the
+    /// process may be in many segments.
+    pub fn set_boundaries(&mut self, process: ProcessId, times: Rc<[Timestamp]>) {
         if let Some(process) = self.processes.get_mut(process as usize) {
-            times.sort_unstable();
             process.boundaries = times;
         }
     }
@@ -177,7 +179,7 @@ impl Timeline {
         };
         let mut since = Timestamp::ZERO;
         let mut until = Timestamp::MAX;
-        for times in [&p.changes, &p.boundaries] {
+        for times in [&p.changes[..], &p.boundaries[..]] {
             let after = times.partition_point(|t| *t <= time);
             if let Some(t) = after.checked_sub(1).and_then(|i| times.get(i)) {
                 since = since.max(*t);

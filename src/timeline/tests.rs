@@ -252,8 +252,7 @@ fn names_change_with_time_and_boundaries_split_views() {
     });
     assert_eq!(s.timeline.comm(s.view(p, 29)), Some(5));
     assert_eq!(s.timeline.comm(s.view(p, 30)), Some(6));
-    s.timeline
-        .set_boundaries(p, vec![Timestamp(50), Timestamp(40)]);
+    s.timeline.set_boundaries(p, [40, 50].map(Timestamp).into());
     assert_eq!(s.timeline.view(p, Timestamp(35)).1, Timestamp(40));
     let (view, until) = s.timeline.view(p, Timestamp(45));
     assert_eq!((view.since, until), (Timestamp(40), Timestamp(50)));

@@ -7,7 +7,7 @@ use bprof::event::{MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
 use bprof::format::end::{End, EndReason};
 use bprof::format::header::{EventInfo, Header, Sampling};
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessRecord, Task};
-use bprof::pipeline::{self, Progress};
+use bprof::pipeline;
 use bprof::report::{folded, top};
 use bprof::symbolize::Options;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
@@ -140,12 +140,7 @@ fn report(c: &mut Criterion) {
     let bytes = capture(SAMPLES);
     let profile = |bytes: Vec<u8>| {
         let reader = Reader::from_bytes(bytes).unwrap();
-        pipeline::profile(
-            &reader,
-            Options::default(),
-            &mut Progress::hidden(),
-            &mut |_| {},
-        )
+        pipeline::profile(&reader, Options::default(), &mut (), &mut |_| {})
     };
     let mut group = c.benchmark_group("report of 1 million samples");
     group.sample_size(10);

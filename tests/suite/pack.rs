@@ -13,6 +13,7 @@ use bprof::format::header::Header;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
 use bprof::format::packed::symbols::{Builder, PackedSymbol};
+use bprof::format::packed::table::PackedTable;
 use bprof::symbolize::functions;
 
 use super::golden::golden;
@@ -817,4 +818,118 @@ fn packed_symbols_beyond_all_measure_are_refused() {
     let told: Vec<String> = damage.iter().map(|d| d.kind.to_string()).collect();
     assert_eq!(told, ["more packed symbols than the format allows"; 2]);
     assert_eq!(pack.listing().len() as u64, taken);
+}
+
+/// `patchelf` and the like move parts of a file and keep its build ID: what was hit is at the offsets of the file that was
+/// mapped, not at those of the file that was packed.
+#[test]
+fn the_recorded_layout_holds_for_what_is_packed() {
+    let bench = Bench::new();
+    let shift = 0x8_0000;
+    let mapped = bench.elf.mapped();
+    let offsets = ["leaf", "mid"].map(|name| bench.elf.range(name));
+    let offsets = offsets.into_iter().flatten().map(|offset| offset + shift);
+    let mut scene = Scene::of(&mapped, offsets);
+    let mut loads = functions::loads(&*fs::read(&bench.elf.path).unwrap());
+    for load in &mut loads {
+        load.offset += shift;
+    }
+    let layouts = vec![ElfLayout {
+        path: mapped.path,
+        build_id: mapped.build_id,
+        inode: None,
+        version: None,
+        loads,
+    }];
+    scene.writer.elf_layouts(&ElfLayouts { layouts }).unwrap();
+    let original = scene.finish();
+    let capture = bench.capture("run.bprof", &original);
+    let folded = |capture: &Path| Run::report(&["--folded"], capture).ok();
+    let expected = folded(&capture);
+    assert!(
+        expected.contains(";leaf ") && expected.contains(";mid "),
+        "{expected}"
+    );
+    Run::of(subcommand("pack", &["--symbols", "full"]).arg(&capture)).ok();
+    let packed = fs::read(&capture).unwrap();
+    for kind in [FrameKind::PackedFile, FrameKind::PackedTable] {
+        let only = bench.capture("only.bprof", &with_frames(&original, &packed, &[kind]));
+        let found = without(&bench.elf.path, || folded(&only));
+        assert_eq!(found, expected, "{kind:?}");
+    }
+}
+
+/// A symbol table has several frames when it is large.
+#[test]
+fn a_symbol_table_that_is_there_in_part_is_completed() {
+    let bench = Bench::new();
+    let original = usual(&bench.elf).finish();
+    let capture = bench.capture("run.bprof", &original);
+    let folded = |capture: &Path| Run::report(&["--folded"], capture).ok();
+    let pack = || Run::of(subcommand("pack", &["--symbols", "symtab"]).arg(&capture));
+    pack().ok();
+    let whole = with_frames(
+        &original,
+        &fs::read(&capture).unwrap(),
+        &[FrameKind::PackedTable],
+    );
+    let reader = Reader::from_bytes(whole).unwrap();
+    let (packed, _) = reader.pack();
+    let (loads, mut functions) = packed.table(&bench.elf.mapped()).unwrap();
+    functions.retain(|f| f.name != "leaf");
+    let part = PackedTable {
+        file: FileKey::of(&bench.elf.mapped()).unwrap(),
+        loads,
+        functions,
+    };
+    let mut content = Vec::new();
+    part.encode(&mut content).unwrap();
+    let reader = Reader::from_bytes(original.clone()).unwrap();
+    let whole_len = reader.whole_len() as usize;
+    let mut out = Appender::new(original[..whole_len].to_vec(), &reader).unwrap();
+    out.frame(FrameKind::PackedTable, &content).unwrap();
+    fs::write(&capture, out.finish().unwrap().0).unwrap();
+    let by_part = without(&bench.elf.path, || folded(&capture));
+    assert!(!by_part.contains("leaf"), "{by_part}");
+
+    pack().ok();
+    let tables = with_frames(
+        &original,
+        &fs::read(&capture).unwrap(),
+        &[FrameKind::PackedTable],
+    );
+    let tables = bench.capture("tables.bprof", &tables);
+    let completed = without(&bench.elf.path, || folded(&tables));
+    assert!(completed.contains(";leaf "), "{completed}");
+    let run = pack();
+    assert!(run.err.contains("nothing was added"), "{}", run.err);
+}
+
+/// What an interrupted pack has left of an older file does not stand in the way of the whole one.
+#[test]
+fn a_whole_packed_file_comes_before_a_part_of_another() {
+    let bench = Bench::new();
+    let elf = fs::read(&bench.elf.path).unwrap();
+    let key = FileKey::of(&bench.elf.mapped()).unwrap();
+    let capture = usual(&bench.elf).finish();
+    let reader = Reader::from_bytes(capture.clone()).unwrap();
+    let whole = capture[..reader.whole_len() as usize].to_vec();
+    let mut out = Appender::new(whole, &reader).unwrap();
+    let size = elf.len() as u64;
+    let half = &elf[..elf.len() / 2];
+    for (size, bytes) in [(size - 1, half), (size, &elf[..])] {
+        let head = PieceHead {
+            file: key.clone(),
+            role: Role::Executable,
+            size,
+            offset: 0,
+            crc: crc32c::crc32c(bytes),
+        };
+        let mut content = Vec::new();
+        file::encode(&mut content, &head, bytes).unwrap();
+        out.frame(FrameKind::PackedFile, &content).unwrap();
+    }
+    let capture = bench.capture("run.bprof", &out.finish().unwrap().0);
+    let run = without(&bench.elf.path, || Run::report(&["--folded"], &capture));
+    assert!(run.out.contains("mid;leaf 1"), "{} {}", run.out, run.err);
 }

@@ -39,7 +39,7 @@ pub struct PackedFunction {
 pub struct PackedTable {
     /// Of which file.
     pub file: FileKey,
-    /// Its PT_LOAD program headers.
+    /// Its PT_LOAD program headers, at most [`limits::LOADS`].
     pub loads: Vec<Load>,
     /// Sorted by start.
     pub functions: Vec<PackedFunction>,
@@ -106,6 +106,11 @@ impl PackedTable {
         }
         let Head { file, loads } = meta::decode(input, "identity")?;
         file.check(WHAT)?;
+        let value = loads.len() as u64;
+        if value > limits::LOADS {
+            let (what, limit) = ("number of PT_LOADs", limits::LOADS);
+            return Err(input.error(Problem::OverLimit { what, value, limit }));
+        }
         let names = Texts::decode(input)?;
         let count = names.len();
         let at = input.clone();

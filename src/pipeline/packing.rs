@@ -3,16 +3,6 @@
 //! Only what is not packed yet is written, so that packing again adds nothing, and a pack that was interrupted is
 //! completed by the next.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
-
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::capture::mapped::Guarded;
+use super::Hits;
 use crate::capture::pack::{Packed, Room};
 use crate::capture::{Appender, Pack};
 use crate::elf_file::{OpenError, open_regular, read_build_id};
@@ -33,9 +23,9 @@ use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
 use crate::format::packed::symbols::{Builder, PackedSymbol};
 use crate::format::packed::table::{PackedFunction, PackedTable};
-use crate::pipeline::Hits;
+use crate::mapped::Guarded;
 use crate::profile::Reason;
-use crate::symbolize::functions::{FunctionTable, loads};
+use crate::symbolize::functions::{FunctionTable, KnownFunction, loads};
 use crate::symbolize::{FilesUsed, HitFile, SymbolsByOffset};
 
 /// Bytes of a packed file in one frame.
@@ -125,9 +115,10 @@ impl Plan {
             let (Some(key), Some(sources)) = (FileKey::of(&hit.file), sources) else {
                 continue;
             };
-            let lacks_table = level >= Level::Symtab && !packed.has_table(&hit.file);
-            let has_functions = |(_, table): (_, FunctionTable)| table.all().any(|f| f.size > 0);
-            if lacks_table && table(&sources).is_some_and(has_functions) {
+            if level >= Level::Symtab
+                && let Some((_, table)) = table(&sources)
+                && functions(&table).count() as u64 > packed.table_functions(&hit.file)
+            {
                 plan.tables.push((key.clone(), sources.clone()));
             }
             if level >= Level::Full {
@@ -275,6 +266,11 @@ fn table(sources: &FilesUsed) -> Option<(Vec<Load>, FunctionTable)> {
     (!shrunk).then_some((loads, table))
 }
 
+/// Those of its functions that are packed.
+fn functions(table: &FunctionTable) -> impl Iterator<Item = KnownFunction<'_>> {
+    table.all().filter(|function| function.size > 0)
+}
+
 /// Appends the functions of a file, by its own symbol table and that of its debug file, if there is room for them.
 fn write_table<W: Write>(
     key: &FileKey,
@@ -285,8 +281,7 @@ fn write_table<W: Write>(
     let Some((loads, table)) = table(sources) else {
         return Ok(true);
     };
-    let functions = table.all().filter(|f| f.size > 0);
-    let functions: Vec<PackedFunction> = functions
+    let functions: Vec<PackedFunction> = functions(&table)
         .map(|f| PackedFunction {
             start: f.start,
             len: f.size,
