@@ -11,7 +11,7 @@ SHELL := /bin/bash
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils nodejs debuginfod
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
-DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer
+DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler
 
 # What a demo or a test needs beside packages. HOME and PATH keep rustup's cargo in reach of root.
 AS_ROOT = sudo --preserve-env=HOME env "PATH=$$PATH" make
