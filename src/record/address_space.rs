@@ -170,6 +170,16 @@ impl AddressSpace {
         })
     }
 
+    /// Whether `mapping` takes the place of something else that is known.
+    pub fn contradicts(&self, mapping: &Mapping) -> bool {
+        let known = self.flatten();
+        let first = known.partition_point(|m| m.end <= mapping.start);
+        let overlapped = known.iter().skip(first);
+        overlapped
+            .take_while(|known| known.start < mapping.end)
+            .any(|known| !known.is_part_of(mapping) && !mapping.is_part_of(known))
+    }
+
     /// The mappings as of `time`, main executable first, and those that came later, in order.
     pub fn until(&self, time: Timestamp) -> (Vec<Mapping>, &[(Timestamp, Mapping)]) {
         let split = self.added.partition_point(|(t, _)| *t <= time);
@@ -367,6 +377,31 @@ mod tests {
         space.add(Timestamp(2), other.clone());
         Rc::make_mut(&mut other.file).build_id = BuildId::new(&[3, 4]);
         assert!(!space.has_all(&[other]));
+    }
+
+    #[test]
+    fn another_program_at_the_same_place_contradicts_what_is_known() {
+        let mut space = AddressSpace::default();
+        space.add(Timestamp(1), map(0x1000, 0x4000, 0x1000, "/bin/one"));
+        let contradicts =
+            |start, end, offset, path| space.contradicts(&map(start, end, offset, path));
+        assert!(contradicts(0x1000, 0x4000, 0x1000, "/bin/two"));
+        assert!(contradicts(0x0, 0x1001, 0, "/bin/two"));
+        assert!(
+            contradicts(0x1000, 0x4000, 0x2000, "/bin/one"),
+            "another part"
+        );
+        assert!(!contradicts(0x1000, 0x4000, 0x1000, "/bin/one"));
+        assert!(
+            !contradicts(0x1000, 0x8000, 0x1000, "/bin/one"),
+            "it has grown"
+        );
+        assert!(
+            !contradicts(0x2000, 0x3000, 0x2000, "/bin/one"),
+            "a part of it"
+        );
+        assert!(!contradicts(0x4000, 0x5000, 0, "/lib/new.so"));
+        assert!(!contradicts(0x0, 0x1000, 0, "/lib/new.so"));
     }
 
     #[test]

@@ -206,6 +206,10 @@ impl Processes {
         let Some(image) = process.images.last_mut() else {
             return Ok(());
         };
+        // What was read is of a later moment than what is known, and may be of the next program.
+        if mappings.iter().any(|m| image.space.contradicts(m)) {
+            return Ok(());
+        }
         for mapping in mappings {
             if image.space.has_all(std::slice::from_ref(&mapping)) {
                 continue;
