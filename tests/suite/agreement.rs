@@ -494,11 +494,3 @@ fn programs_with_far_segments_agree() {
         program.compare();
     }
 }
-
-/// For another program: `AGREEMENT_OF=/usr/bin/x cargo test --test suite any_program -- --ignored --nocapture`.
-#[test]
-#[ignore = "needs AGREEMENT_OF"]
-fn any_program_agrees() {
-    let path = std::env::var_os("AGREEMENT_OF").expect("AGREEMENT_OF=FILE");
-    Program::new(PathBuf::from(path)).compare();
-}
