@@ -120,21 +120,9 @@ impl AddressSpace {
         Rc::new(self.until(Timestamp::MAX).0)
     }
 
-    /// An address space of which nothing is known until `time`, when it was read.
-    pub fn read_late(
-        time: Timestamp,
-        mappings: Vec<Mapping>,
-        main: Vec<Rc<MappedFile>>,
-    ) -> AddressSpace {
-        let added = mappings
-            .into_iter()
-            .map(|mapping| (time, mapping))
-            .collect();
-        AddressSpace {
-            base: Rc::default(),
-            added,
-            main,
-        }
+    /// What was read to be the main executable, see [`AddressSpace`].
+    pub fn set_main(&mut self, main: Vec<Rc<MappedFile>>) {
+        self.main = main;
     }
 
     /// Forgets when mappings came that came before `time`: no older sample can arrive any more.

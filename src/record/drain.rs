@@ -239,13 +239,14 @@ impl Drain {
             later
         });
         self.leave_out_launcher(processes);
-        let (slots, writer) = (&self.slots, &mut self.writer);
+        processes.settle_readings(horizon, &mut self.writer)?;
+        let slots = &self.slots;
         let checked = self
             .fresh_leaves
             .extract_if(.., |(time, ..)| *time <= horizon);
         for (_, slot, leaf) in checked {
             if let Some(slot) = slots.get(slot as usize) {
-                processes.check_covered(&slot.sampled, leaf, horizon, writer)?;
+                processes.check_covered(&slot.sampled, leaf, horizon);
             }
         }
         self.place_tasks(processes, horizon)?;
@@ -272,9 +273,9 @@ impl Drain {
         Ok(())
     }
 
-    /// Process events from `since` to `now` may be missing.
-    pub fn doubt(&mut self, processes: &mut Processes, since: Timestamp, now: Timestamp) {
-        if processes.doubt(since, now, &mut self.writer).is_err() {
+    /// Process events since `since` may be missing.
+    pub fn doubt(&mut self, processes: &mut Processes, since: Timestamp) {
+        if processes.doubt(since, &mut self.writer).is_err() {
             // The next segment begins with what is then read.
             self.segment_is_due = true;
         }

@@ -1,6 +1,7 @@
 //! Events and samples go in as the kernel gives them, through the drain and a real writer; what a reader makes of the
 //! file is compared.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
@@ -25,6 +26,11 @@ use crate::timeline::{self, Timeline};
 const TICK: u64 = 10_000_000;
 /// Above every PID there can be: nothing is in /proc about it.
 const NOBODY: u32 = 50_000_000;
+
+thread_local! {
+    /// What the clock shows: a little more than the end of the batch being placed.
+    static CLOCK: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A sample as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,11 +98,13 @@ impl Rig {
             user: 127,
             kernel: 127,
         };
+        let mut processes = Processes::new(scope, 100);
+        processes.clock = || Timestamp(CLOCK.get());
         Rig {
             _dir: dir,
             path,
             drain: Drain::new(writer, depths, command.map(Pid)),
-            processes: Processes::new(scope, 100),
+            processes,
             events: VecDeque::new(),
             placed: 0,
         }
@@ -154,6 +162,7 @@ impl Rig {
     /// Places what has come up to `time`.
     fn batch(&mut self, time: u64) {
         let now = Timestamp(time);
+        CLOCK.set(time + 1);
         self.drain
             .finish_batch(&mut self.processes, &mut self.events, now, now)
             .expect("a capture that can be written");
@@ -532,8 +541,7 @@ fn what_was_placed_while_a_cpu_was_unwatched_is_doubted() {
     rig.batch(40);
     rig.sample(45, of(there), 0x1010);
     rig.batch(50);
-    rig.drain
-        .doubt(&mut rig.processes, Timestamp(32), Timestamp(52));
+    rig.drain.doubt(&mut rig.processes, Timestamp(32));
     rig.sample(55, of(there), 0x1010);
     let (all, losses) = rig.finish();
     let expected = [
@@ -648,6 +656,8 @@ mod own {
         let other = Area::new();
         rig.sample(5 * S, who, other.0);
         rig.batch(6 * S);
+        // Only now is known what happened until it was read.
+        rig.batch(6 * S + 1);
         rig.sample(7 * S, who, area.0 + 8);
         let (all, losses) = rig.finish();
         let places: Vec<_> = all.iter().map(|seen| seen.place.as_str()).collect();
@@ -686,6 +696,7 @@ mod own {
         let first = Area::new();
         rig.sample(2 * S, who, first.0);
         rig.batch(3 * S);
+        rig.batch(3 * S + 1);
         rig.sample(4 * S, who, first.0);
         let second = Area::new();
         rig.sample(5 * S, who, second.0);
@@ -696,12 +707,49 @@ mod own {
         let third = Area::new();
         rig.sample(13 * S, who, third.0);
         rig.batch(14 * S);
+        rig.batch(14 * S + 1);
         rig.sample(15 * S, who, second.0);
         rig.sample(16 * S, who, third.0);
         let (all, _) = rig.finish();
         // Areas side by side are one mapping, so offsets in it say nothing.
         let known: Vec<_> = all.iter().map(|seen| !seen.place.is_empty()).collect();
         assert_eq!(known, [false, true, false, false, false, true, true]);
+    }
+
+    /// What `/proc` shows is later than what has been told: of the next program, or of what was mapped there next. It
+    /// must not name samples taken before.
+    #[test]
+    fn what_was_read_is_not_believed_of_a_moment_before() {
+        let _turn = turn();
+        let (pid, who) = myself();
+        let next = Who {
+            exec: who.exec + 1,
+            ..who
+        };
+        let after = |told: fn(&mut Rig, u32, u64)| {
+            let mut rig = Rig::new(Scope::All, None);
+            assert!(rig.processes.snapshot(pid, Timestamp(S)));
+            let area = Area::new();
+            rig.sample(2 * S, who, area.0);
+            rig.event(3 * S, SideKind::Lost(1));
+            // Read here.
+            rig.batch(4 * S);
+            rig.sample(4 * S + 1, who, area.0);
+            told(&mut rig, pid.0, area.0);
+            rig.sample(4 * S + 3, next, area.0);
+            rig.batch(5 * S);
+            rig.batch(6 * S);
+            rig.sample(7 * S, next, area.0);
+            let (all, _) = rig.finish();
+            all.into_iter().map(|seen| seen.place).collect::<Vec<_>>()
+        };
+        let execed = after(|rig, pid, _| rig.exec(4 * S + 2, pid, "next"));
+        assert_eq!(execed, ["", "", "", ""]);
+        let mapped = after(|rig, pid, area| {
+            rig.exec(4 * S + 2, pid, "next");
+            rig.map(4 * S + 2, pid, area, "/next");
+        });
+        assert_eq!(mapped, ["", "", "/next+0x0", "/next+0x0"]);
     }
 
     /// A program that makes new code areas for ever and gives old ones back, which the kernel does not tell.

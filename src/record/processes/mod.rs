@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 pub use self::code::UnnamedCode;
 pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
+use self::reread::Reading;
 use self::write::{place_in, write};
 use super::address_space::Mapping;
 use super::cgroups::Cgroups;
 use super::files::Files;
+use super::host;
 use super::maps::RawMapping;
 use super::output::Output;
 use super::procfs;
@@ -53,6 +55,10 @@ pub struct Processes {
     batch: u64,
     /// When each process was read from `/proc`: events before that are known already.
     read_at: HashMap<Pid, Timestamp>,
+    /// Mappings read while recording that may not be believed yet.
+    readings: BTreeMap<ProcessKey, Reading>,
+    /// The time of side-band records, now.
+    pub clock: fn() -> Timestamp,
     /// Everything up to then had been told when the batch before last was placed: no older sample comes.
     settled: Timestamp,
     /// The same of the last batch, when nothing was lost in it: from then on a loss makes knowledge doubtful.
@@ -89,6 +95,8 @@ impl Processes {
             touched: VecDeque::new(),
             batch: 0,
             read_at: HashMap::new(),
+            readings: BTreeMap::new(),
+            clock: host::now,
             settled: Timestamp::ZERO,
             good_until: Timestamp::ZERO,
             lost: false,
@@ -305,12 +313,7 @@ impl Processes {
 
     /// Events from `since` to `now` may not have been told: batches without a loss have been placed meanwhile. Processes
     /// of the open segment are looked at again at once, because their samples since then must not be believed.
-    pub fn doubt(
-        &mut self,
-        since: Timestamp,
-        now: Timestamp,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
+    pub fn doubt(&mut self, since: Timestamp, writer: &mut Writer) -> Result<(), TablesFull> {
         self.doubt_all();
         self.good_until = self.good_until.min(since);
         self.settled = self.settled.min(since);
@@ -322,7 +325,7 @@ impl Processes {
         // In the order of the segment, so that a recording does not depend on that of a hash table.
         written.sort_unstable();
         for (_, pid, at) in written {
-            self.reread(pid, at, None, now, writer)?;
+            self.reread(pid, at, None, writer)?;
             self.count_missed(pid, at, since, writer);
         }
         Ok(())

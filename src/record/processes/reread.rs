@@ -1,5 +1,10 @@
 //! Mappings read from `/proc`: of what runs already, and again where what is known cannot be trusted.
+//!
+//! While recording, `/proc` shows a later moment than the events that have been taken in: the process may have gone on to
+//! another program meanwhile, of which the kernel has told and nobody has read. So a reading waits until the events of
+//! that moment are taken in, and holds from then on, unless they tell of another program.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
@@ -15,6 +20,16 @@ use crate::record::procfs;
 
 /// A process that runs in code nothing is known to map is looked at again, but not more often than this (ns).
 const LOOK_AGAIN: u64 = 5_000_000_000;
+/// Mappings of a living process, read while it was recorded.
+pub(super) struct Reading {
+    /// Number of the image they are taken to be of.
+    image: u32,
+    /// When they had been read.
+    at: Timestamp,
+    mappings: Vec<Mapping>,
+    main: Vec<Rc<MappedFile>>,
+}
+
 /// Above every user address of every architecture with 64-bit (57-bit paging included).
 const USER_TOP: u64 = 1 << 56;
 
@@ -36,18 +51,15 @@ impl Processes {
 
     /// Reads mappings again where what is known cannot be trusted: records were lost, or an exec was missed.
     ///
-    /// What is read holds from now on. For the time between, in which it may have changed unseen, nothing is known.
+    /// What is read holds as soon as it can (see [`Reading`]). For the time between, in which it may have changed unseen,
+    /// nothing is known.
     pub(super) fn refresh(
         &mut self,
         at: usize,
         sample: &FirstSample,
         writer: &mut Writer,
     ) -> Result<(), TablesFull> {
-        let FirstSample {
-            sampled,
-            first,
-            now,
-        } = sample;
+        let FirstSample { sampled, first, .. } = sample;
         let pid = sampled.key.tgid;
         let Some(process) = self.get(pid, at) else {
             return Ok(());
@@ -63,7 +75,7 @@ impl Processes {
             return Ok(());
         }
         process.start = Start::At(sampled.key.start_time);
-        self.reread(pid, at, missed_exec.then_some(sample), *now, writer)
+        self.reread(pid, at, missed_exec.then_some(sample), writer)
     }
 
     /// Reads the mappings of a process whose start is known; `missed` is the first sample after an exec nothing told of.
@@ -72,7 +84,6 @@ impl Processes {
         pid: Pid,
         at: usize,
         missed: Option<&FirstSample>,
-        now: Timestamp,
         writer: &mut Writer,
     ) -> Result<(), TablesFull> {
         let doubtful_since = self.good_until;
@@ -86,6 +97,10 @@ impl Processes {
         if process.kernel {
             return Ok(());
         }
+        let key = ProcessKey {
+            tgid: pid,
+            start_time,
+        };
         process.stale = false;
         if !missed_exec && process.ended.is_some_and(|end| end <= doubtful_since) {
             return Ok(());
@@ -97,10 +112,7 @@ impl Processes {
         let read = if process.ended.is_some() {
             Err("the process ended".into())
         } else {
-            self.read_if_same(ProcessKey {
-                tgid: pid,
-                start_time,
-            })
+            self.read_if_same(key)
         };
         let Some(process) = self.get(pid, at) else {
             return Ok(());
@@ -109,39 +121,117 @@ impl Processes {
         let Some(image) = process.images.last_mut() else {
             return Ok(());
         };
-        if !missed_exec && written.is_none() && image.space.is_empty() {
-            // The first that is known of it.
-            match read {
-                Ok((mappings, main)) => image.space = AddressSpace::read(mappings, main),
-                Err(reason) => image.unreadable = Some(reason),
-            }
-            return Ok(());
-        }
         if let Ok((mappings, _)) = &read
             && !missed_exec
+            && !image.space.is_empty()
             && image.space.has_all(mappings)
         {
             return Ok(());
         }
-        let comm = match missed {
-            Some(sample) => sample.sampled.comm().to_vec(),
-            None => image.current_comm().to_vec(),
-        };
-        let since = missed.map_or(doubtful_since, |sample| sample.first);
-        let since = since.max(image.since);
-        let mut next = Image::new(since, image.number + 1, Origin::Sample, comm);
-        next.exec_id = missed.map(|sample| sample.sampled.exec_id);
-        next.unreadable = Some(match &read {
+        let unreadable = Some(match &read {
             Ok(_) => "process events were lost".into(),
             Err(reason) => reason.clone(),
         });
-        if let Ok((mappings, main)) = read {
-            next.space = AddressSpace::read_late(now, mappings, main);
+        if !missed_exec && written.is_none() && image.space.is_empty() {
+            // The first that is known of it.
+            image.unreadable = unreadable;
+        } else {
+            let comm = match missed {
+                Some(sample) => sample.sampled.comm().to_vec(),
+                None => image.current_comm().to_vec(),
+            };
+            let since = missed.map_or(doubtful_since, |sample| sample.first);
+            let since = since.max(image.since);
+            let mut next = Image::new(since, image.number + 1, Origin::Sample, comm);
+            next.exec_id = missed.map(|sample| sample.sampled.exec_id);
+            next.unreadable = unreadable;
+            if let Some((id, _)) = written {
+                write_image(id, &next, since, writer)?;
+            }
+            process.images.push(next);
         }
-        if let Some((id, _)) = written {
-            write_image(id, &next, since, writer)?;
+        if let Ok(read) = read {
+            self.keep_reading(key, at, read);
         }
-        process.images.push(next);
+        Ok(())
+    }
+
+    /// Keeps what was just read of a process until events of this moment have been taken in.
+    fn keep_reading(&mut self, key: ProcessKey, at: usize, (mappings, main): Read) {
+        let read_at = (self.clock)();
+        let process = self.get(key.tgid, at);
+        let Some(image) = process.and_then(|process| process.current()) else {
+            return;
+        };
+        let reading = Reading {
+            image: image.number,
+            at: read_at,
+            mappings,
+            main,
+        };
+        self.readings.insert(key, reading);
+    }
+
+    /// Events up to `horizon` have been taken in: what was read before holds from there on.
+    pub fn settle_readings(
+        &mut self,
+        horizon: Timestamp,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        if self.readings.is_empty() {
+            return Ok(());
+        }
+        let readings = std::mem::take(&mut self.readings).into_iter();
+        let (settled, waiting): (BTreeMap<_, _>, _) = readings.partition(|(_, r)| r.at <= horizon);
+        self.readings = waiting;
+        settled
+            .into_iter()
+            .try_for_each(|(key, reading)| self.believe(key, reading, horizon, writer))
+    }
+
+    fn believe(
+        &mut self,
+        key: ProcessKey,
+        reading: Reading,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) -> Result<(), TablesFull> {
+        let Some(at) = self.find(key) else {
+            return Ok(());
+        };
+        let Some(process) = self.get(key.tgid, at) else {
+            return Ok(());
+        };
+        // One that is stale is read again when it is sampled.
+        if process.ended.is_some() || process.stale {
+            return Ok(());
+        }
+        let written = process.written;
+        let Some(image) = process.images.last_mut() else {
+            return Ok(());
+        };
+        // Read of another program, or something else has been mapped there since.
+        let other = |mapping: &Mapping| image.space.contradicts(mapping);
+        if image.number != reading.image || reading.mappings.iter().any(other) {
+            return Ok(());
+        }
+        if image.space.is_empty() {
+            image.space.set_main(reading.main);
+        }
+        let mut new = reading.mappings;
+        new.retain(|mapping| !image.space.has_all(std::slice::from_ref(mapping)));
+        for mapping in new {
+            if let Some((id, _)) = written {
+                let placed = place_in(writer, &mapping)?;
+                writer.process(ProcessRecord::Map {
+                    process: id,
+                    time: now,
+                    placed,
+                })?;
+            }
+            image.space.add(now, mapping);
+        }
+        self.code_changed(key.tgid);
         Ok(())
     }
 
@@ -162,22 +252,16 @@ impl Processes {
     }
 
     /// A sample of `sampled` had its user leaf at `address`: if nothing covers it, the process is read again.
-    pub fn check_covered(
-        &mut self,
-        sampled: &Sampled,
-        address: u64,
-        now: Timestamp,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
-        if sampled.kernel || address >= USER_TOP {
-            return Ok(());
+    pub fn check_covered(&mut self, sampled: &Sampled, address: u64, now: Timestamp) {
+        if sampled.kernel || address >= USER_TOP || self.readings.contains_key(&sampled.key) {
+            return;
         }
         let Some(at) = self.find(sampled.key) else {
-            return Ok(());
+            return;
         };
         let pid = sampled.key.tgid;
         let Some(process) = self.get(pid, at) else {
-            return Ok(());
+            return;
         };
         let recently = process
             .looked_again
@@ -189,42 +273,16 @@ impl Processes {
             .last()
             .map(|image| image.space.covering(address));
         if covering != Some(None) || recently || skipped || sampled.in_exec {
-            return Ok(());
+            return;
         }
         let Some(process) = self.get(pid, at) else {
-            return Ok(());
+            return;
         };
         process.looked_again = Some(now);
-        self.code_changed(pid);
-        let Ok((mappings, _)) = self.read_if_same(sampled.key) else {
-            return Ok(());
+        let Ok(read) = self.read_if_same(sampled.key) else {
+            return;
         };
-        let Some(process) = self.get(pid, at) else {
-            return Ok(());
-        };
-        let written = process.written;
-        let Some(image) = process.images.last_mut() else {
-            return Ok(());
-        };
-        // What was read is of a later moment than what is known, and may be of the next program.
-        if mappings.iter().any(|m| image.space.contradicts(m)) {
-            return Ok(());
-        }
-        for mapping in mappings {
-            if image.space.has_all(std::slice::from_ref(&mapping)) {
-                continue;
-            }
-            if let Some((id, _)) = written {
-                let placed = place_in(writer, &mapping)?;
-                writer.process(ProcessRecord::Map {
-                    process: id,
-                    time: now,
-                    placed,
-                })?;
-            }
-            image.space.add(now, mapping);
-        }
-        Ok(())
+        self.keep_reading(sampled.key, at, read);
     }
 }
 

@@ -112,7 +112,7 @@ impl Session<'_> {
         }
         if any_came {
             let mut drain = self.drain.borrow_mut();
-            drain.doubt(&mut self.setup.processes, since, host::now());
+            drain.doubt(&mut self.setup.processes, since);
         }
         Ok(())
     }
