@@ -43,6 +43,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         return None;
     }
     let (kernel, user) = addresses.split_at_checked(kernel_len)?;
+    let kernel = without_interrupted_code(kernel, user);
 
     let bit = |has: bool, flag: u8| if has { flag } else { 0 };
     let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
@@ -75,6 +76,15 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         kernel,
         user,
     })
+}
+
+/// Code of the vsyscall page runs at a kernel's address, so that the kernel's walk does not end before it: the leaf of the
+/// user stack comes again as the outermost kernel frame.
+fn without_interrupted_code<'a>(kernel: &'a [u64], user: &[u64]) -> &'a [u64] {
+    match kernel.split_last() {
+        Some((outermost, inner)) if user.first() == Some(outermost) => inner,
+        _ => kernel,
+    }
 }
 
 #[cfg(test)]
@@ -175,6 +185,24 @@ pub(super) mod tests {
         };
         let words = record(&thread, &[]);
         assert_eq!(decode(bytes(&words), DEPTHS).map(|s| s.flags), Some(0));
+    }
+
+    #[test]
+    fn code_of_the_vsyscall_page_is_no_kernel_frame() {
+        const TIME: u64 = 0xffff_ffff_ff60_0400;
+        let words = record(
+            &sample_head {
+                kernel_frames: 2,
+                user_frames: 1,
+                ..head()
+            },
+            &[0xffff_8000, TIME, TIME],
+        );
+        let sample = decode(bytes(&words), DEPTHS).expect("a sample");
+        assert_eq!(
+            (sample.kernel, sample.user),
+            (&[0xffff_8000][..], &[TIME][..])
+        );
     }
 
     #[test]

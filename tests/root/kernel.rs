@@ -5,7 +5,30 @@ use std::fs;
 use bprof::capture::Reader;
 
 use crate::common::Bench;
-use crate::common::workload::{BPFRUN, CLOCK};
+use crate::common::workload::{BPFRUN, CLOCK, VSYSCALL};
+
+/// Old programs call into the page the kernel emulates, at an address of the kernel's own: it is shown as what it is, once.
+#[test]
+fn the_vsyscall_page_is_named_once() {
+    let maps = fs::read_to_string("/proc/self/maps").expect("own mappings");
+    if !maps.contains("[vsyscall]") {
+        eprintln!("this kernel has no vsyscall page: nothing to test");
+        return;
+    }
+    let bench = Bench::new();
+    let vsyscall = VSYSCALL.build();
+    let recorded = bench.record_command(&[vsyscall.as_os_str(), "0.5".as_ref()]);
+    let folded = recorded.ok().folded();
+    let (all, inside) = (
+        folded.count(|_| true),
+        folded.count(|s| s.times("[vsyscall]") == 1),
+    );
+    assert!(3 * inside >= all, "{inside} of {all}\n{folded}");
+    folded.check_none("the page twice, or as a part of the kernel", |s| {
+        let kernel = |f: &String| f.starts_with("[kernel+0xffffffffff60");
+        s.times("[vsyscall]") > 1 || s.frames.iter().any(kernel)
+    });
+}
 
 /// The vdso is named by its image in the capture.
 #[test]

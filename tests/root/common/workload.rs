@@ -93,6 +93,7 @@ pub const PERF_MAP: Program = program("perfmap.c", "perfmap", &[]);
 pub const REMAP: Program = program("remap.c", "remap", &[]);
 pub const CLOCK: Program = program("clock.c", "clock", &[]);
 pub const BPFRUN: Program = program("bpfrun.c", "bpfrun", &[]);
+pub const VSYSCALL: Program = program("vsyscall.c", "vsyscall", &[]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
 
