@@ -7,8 +7,9 @@ SHELL := /bin/bash
 .PHONY: help deps build demo test lint clean need-cargo need-root
 
 # Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep,
-# what the recorder opens, debug information of all kinds, JIT code, a debuginfod server).
-PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils nodejs debuginfod
+# what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a large C++ library).
+PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils nodejs debuginfod \
+	nlohmann-json3-dev
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler

@@ -376,14 +376,20 @@ fn a_position_independent_program_agrees() {
 
 #[test]
 fn a_static_position_independent_program_agrees() {
-    let flags = ["-O2", "-g", "-static-pie", "-fPIE", "-pthread", ID];
-    build("gcc", "burn.c", &flags).1.compare();
+    let flags = ["-O2", "-g", "-static-pie", "-fPIE", ID];
+    build("g++", "templates.cpp", &flags).1.compare();
 }
 
 #[test]
 fn a_cpp_program_of_many_templates_agrees() {
     let flags = ["-O2", "-g", ID];
     build("g++", "templates.cpp", &flags).1.compare();
+}
+
+#[test]
+fn a_cpp_program_of_a_foreign_library_agrees() {
+    let flags = ["-O2", "-g", ID];
+    build("g++", "json.cpp", &flags).1.compare();
 }
 
 #[test]
