@@ -25,6 +25,9 @@ pub enum Command {
     /// Sample processes, or the whole machine, into a capture
     #[cfg(feature = "record")]
     Record(record::RecordArgs),
+    /// Say whether this user can record on this machine, and what would mend what is missing
+    #[cfg(feature = "record")]
+    Doctor(record::DoctorArgs),
     /// Name what a capture has sampled and show where the time went
     Report(ReportArgs),
     /// Add to a capture what a machine needs that has none of the files

@@ -10,6 +10,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         #[cfg(feature = "record")]
         Command::Record(args) => command::record::run(&args),
+        #[cfg(feature = "record")]
+        Command::Doctor(args) => command::doctor::run(&args),
         Command::Report(args) => command::report::run(&args),
         Command::Pack(args) => command::pack::run(&args),
         Command::Info(args) => command::info::run(&args),

@@ -62,6 +62,32 @@ pub struct RecordArgs {
     pub quiet: bool,
 }
 
+/// Arguments of `profiler doctor`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The capture that would be written
+    #[arg(short, long, value_name = "FILE", default_value = "run.bprof",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
+    pub output: PathBuf,
+}
+
+const DOCTOR_HELP: &str = "\
+Each requirement is ok, degraded (recording works, with something missing) or missing. Events are opened and the sampling \
+program is loaded for a moment; nothing is sampled and nothing is written.
+
+Examples:
+  sudo profiler doctor
+  profiler doctor --json | jq '.requirements[] | select(.state != \"ok\")'
+
+Keys of --json, which stay: works, requirements [{requirement, state (ok, degraded, missing), found, fix}]; fix may be null.
+
+Exit status: 0 recording would work, 1 it would not, 2 wrong usage.";
+
 /// Whom to sample; without any of these the whole machine.
 #[derive(Debug, Clone, Args)]
 #[group(multiple = false)]

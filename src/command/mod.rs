@@ -1,5 +1,7 @@
 //! What the program does for each command: from arguments to an exit code.
 
+#[cfg(feature = "record")]
+pub mod doctor;
 pub mod info;
 mod output;
 pub mod pack;

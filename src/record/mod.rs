@@ -1,7 +1,7 @@
 //! LIVE: from the kernel to a capture.
 //!
 //! ```text
-//! options    what to record          preflight  can it be done    host  facts for the header
+//! options    what to record          requirements  can it be done    host  facts for the header
 //! target     whom, concretely        launch     a command, held before its exec
 //! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──ring──> wire ──> drain ──> capture::writer
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
@@ -38,10 +38,10 @@ pub mod layouts;
 pub mod maps;
 pub mod options;
 pub mod output;
-pub mod preflight;
 pub mod processes;
 pub mod procfs;
 pub mod progress;
+pub mod requirements;
 pub mod rooted;
 pub mod sampler;
 pub mod session;

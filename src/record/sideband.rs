@@ -90,7 +90,7 @@ pub enum SideKind {
 }
 
 /// Bytes of each CPU's ring: with the head page what an unprivileged user may lock (`perf_event_mlock_kb`).
-const RING_BYTES: usize = 512 * 1024;
+pub(super) const RING_BYTES: usize = 512 * 1024;
 
 /// No record is longer: a path of `PATH_MAX` and some numbers. With less room than this in a ring records may be lost.
 const LONGEST_RECORD: usize = 8 * 1024;

@@ -54,6 +54,96 @@ fn a25_without_privileges_it_says_what_is_missing() {
     }
 }
 
+/// Exit code of `profiler doctor --json` and state, what was found and fix of each requirement.
+fn doctor(mut command: Command) -> (Option<i32>, Vec<(String, String, String, String)>) {
+    let output = command.args(["doctor", "--json"]).output();
+    let output = output.expect("it runs");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let requirements = report["requirements"].as_array().expect("a list");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |r: &serde_json::Value| {
+        let [what, state] = [&r["requirement"], &r["state"]].map(text);
+        (what, state, text(&r["found"]), text(&r["fix"]))
+    };
+    let all: Vec<_> = requirements.iter().map(of).collect();
+    let missing = all.iter().any(|(_, state, ..)| state == "missing");
+    assert_eq!(report["works"], !missing);
+    (output.status.code(), all)
+}
+
+/// The doctor says what would keep `record` from working, in the words of `record`, and that nothing would where nothing
+/// does.
+#[test]
+fn a25_the_doctor_says_what_record_would() {
+    let bench = Bench::new();
+    let mut root = bench.profiler();
+    root.current_dir(bench.path(""));
+    let (code, all) = doctor(root);
+    assert_eq!(code, Some(0), "{all:#?}");
+    assert!(
+        all.iter().all(|(_, state, ..)| state != "missing"),
+        "{all:#?}"
+    );
+    let state_of = |all: &[(String, String, String, String)], what: &str| {
+        let found = all.iter().find(|(requirement, ..)| requirement == what);
+        found
+            .unwrap_or_else(|| panic!("nothing of {what}: {all:#?}"))
+            .1
+            .clone()
+    };
+    for what in [
+        "kernel",
+        "BTF",
+        "capabilities",
+        "BPF",
+        "process events",
+        "output",
+    ] {
+        assert_eq!(state_of(&all, what), "ok", "{what}");
+    }
+    assert!(!bench.path("run.bprof").exists(), "a file is left");
+
+    // Enough for one's own processes: the rest is told.
+    let (code, all) = doctor(as_nobody(&bench, &["bpf", "perfmon"]));
+    assert_eq!(
+        (code, state_of(&all, "capabilities").as_str()),
+        (Some(0), "degraded"),
+        "{all:#?}"
+    );
+
+    let (code, all) = doctor(as_nobody(&bench, &["bpf"]));
+    assert_eq!(
+        (code, state_of(&all, "capabilities").as_str()),
+        (Some(1), "missing"),
+        "{all:#?}"
+    );
+    let mut record = as_nobody(&bench, &["bpf"]);
+    let refused = record
+        .args(["record", "--", "true"])
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    let (.., found, fix) = all
+        .iter()
+        .find(|(_, state, ..)| state == "missing")
+        .expect("one");
+    assert_eq!(told.trim(), format!("profiler: {found}: {fix}"));
+}
+
+/// Hidden kernel addresses are no obstacle, but told with what shows them.
+#[test]
+fn a21_the_doctor_says_that_kernel_addresses_are_hidden() {
+    let bench = Bench::new();
+    let _hidden = Setting::set("/proc/sys/kernel/kptr_restrict", "2");
+    let mut command = bench.profiler();
+    command.current_dir(bench.path(""));
+    let (code, all) = doctor(command);
+    let found = all.iter().find(|(what, ..)| what == "kptr_restrict");
+    let (_, state, _, fix) = found.expect("it is looked at");
+    assert_eq!((code, state.as_str()), (Some(0), "degraded"));
+    assert_eq!(fix, "sudo sysctl -w kernel.kptr_restrict=1");
+}
+
 /// CAP_BPF and CAP_PERFMON are enough for one's own processes.
 #[test]
 fn a25_two_capabilities_are_enough() {

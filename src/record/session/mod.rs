@@ -3,6 +3,7 @@
 mod cpus;
 mod finish;
 mod setup;
+pub(super) use setup::memory_per_cpu;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use super::output::{self, Output};
 use super::progress::Live;
 use super::sideband::SideEvent;
 use super::signals::Signals;
-use super::{host, kallsyms, preflight, procfs, sampler, target};
+use super::{host, kallsyms, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
@@ -39,7 +40,7 @@ const SEGMENT: Duration = Duration::from_secs(60);
 
 /// Records as `options` say. Returns the exit status for the process: that of a launched command, else 0.
 pub fn run(options: &Options) -> Result<u8> {
-    preflight::check()?;
+    requirements::check()?;
     output::check(&options.output)?;
     let signals = Signals::new()?;
     let say = |text: String| {

@@ -10,7 +10,7 @@ use crate::record::bpf::{Config, Filter, Program};
 use crate::record::options::{Event, Options, Rate};
 use crate::record::processes::{Processes, Scope};
 use crate::record::sampler::{self, SamplingEvents, Where};
-use crate::record::sideband::SideBand;
+use crate::record::sideband::{self, SideBand};
 use crate::record::target::Found;
 use crate::record::wire::Depths;
 use crate::record::{cpus, host, procfs};
@@ -176,6 +176,11 @@ fn ring_size(rate: Rate, event: Event) -> u32 {
         .saturating_mul(USUAL)
         .clamp(256 << 10, 2 << 20);
     bytes.next_power_of_two() as u32
+}
+
+/// Kernel memory for each CPU at the default rate, in bytes: the ring of samples and that of process events.
+pub fn memory_per_cpu() -> u64 {
+    u64::from(ring_size(Rate::Frequency(99), Event::CpuClock)) + sideband::RING_BYTES as u64
 }
 
 /// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks.
