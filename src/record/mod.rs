@@ -7,6 +7,7 @@
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
 //! kernel_names, kallsyms, bpf_code, layouts, jit     what names need beside samples, written off the sampling path
+//! capabilities   what is given up once it runs
 //! session    the loop over all this  progress   what people see     output    the file
 //! ```
 //!
@@ -25,6 +26,7 @@
 pub mod address_space;
 pub mod bpf;
 pub mod bpf_code;
+pub mod capabilities;
 pub mod cgroups;
 pub mod cpus;
 pub mod drain;

@@ -144,6 +144,44 @@ fn a21_the_doctor_says_that_kernel_addresses_are_hidden() {
     assert_eq!(fix, "sudo sysctl -w kernel.kptr_restrict=1");
 }
 
+/// Root's recorder keeps what it needs to read what others do, and can change nothing any more: not what the kernel does,
+/// and no file of another user. The command has what it would have had.
+#[test]
+fn what_is_not_needed_any_more_is_given_up() {
+    let permitted = |status: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+        u64::from_str_radix(mask.expect("CapPrm").trim(), 16).expect("a mask")
+    };
+    let bench = Bench::new();
+    let shown = bench.path("shown");
+    let script = format!("cat /proc/self/status >{}; exec sleep 30", shown.display());
+    let mut running = Running::start_sampling(&bench, &["--", "sh", "-c", &script]);
+    while fs::read_to_string(&shown).map_or(true, |text| !text.contains("CapPrm:")) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("its threads");
+    let masks: Vec<u64> = tasks
+        .map(|task| {
+            permitted(
+                &fs::read_to_string(task.expect("a thread").path().join("status"))
+                    .expect("a status"),
+            )
+        })
+        .collect();
+    // kill, dac_read_search, ipc_lock, sys_ptrace, syslog, perfmon, bpf, checkpoint_restore
+    let needed = [5, 2, 14, 19, 34, 38, 39, 40]
+        .iter()
+        .fold(0, |mask, cap| mask | 1u64 << cap);
+    let had = permitted(&fs::read_to_string("/proc/self/status").expect("own status"));
+    assert!(!masks.is_empty());
+    for mask in masks {
+        assert_eq!(mask, needed & had, "{mask:x}");
+    }
+    assert_eq!(permitted(&fs::read_to_string(&shown).expect("a file")), had);
+    running.signal(libc::SIGTERM);
+    assert_eq!(running.wait().code(), 128 + libc::SIGTERM);
+}
+
 /// CAP_BPF and CAP_PERFMON are enough for one's own processes.
 #[test]
 fn a25_two_capabilities_are_enough() {

@@ -28,7 +28,7 @@ use super::output::{self, Output};
 use super::progress::Live;
 use super::sideband::SideEvent;
 use super::signals::Signals;
-use super::{host, kallsyms, procfs, requirements, sampler, target};
+use super::{capabilities, host, kallsyms, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
@@ -188,6 +188,7 @@ fn record(
         .map(Held::release)
         .transpose()
         .map_err(Failed::AtStart)?;
+    capabilities::keep_needed();
     let began = Instant::now();
     let shared = command.is_some() && std::io::stdout().is_terminal();
     let (outcome, signals, mut command, setup) = Session {
