@@ -34,6 +34,8 @@ pub enum Command {
     Pack(PackArgs),
     /// Say what a capture is and what is in it
     Info(InfoArgs),
+    /// Check every byte of a capture
+    Verify(VerifyArgs),
 }
 
 /// Where names come from; the same for every command that names.
@@ -99,6 +101,15 @@ pub struct InfoArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// The capture, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Arguments of `profiler verify`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub struct VerifyArgs {
     /// The capture, or `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -220,6 +231,14 @@ symbol_files, tables, files [{path, build_id, debug, size, whole}]}, complete, e
 degraded. What is not known is null.
 
 Exit status: 0, 1 the capture is damaged or cannot be read, 2 wrong usage.";
+
+const VERIFY_HELP: &str = "\
+Checksums, compressed content, what tables and samples refer to, totals, packed files and the index are checked. Each \
+damage is a line on standard output, with the byte where it begins and what it spoils.
+
+A capture whose recording was killed ends in a frame that is not whole. That is said and is no damage.
+
+Exit status: 0 all is as it was written, 1 something is damaged, or the file cannot be read, 2 wrong usage.";
 
 #[cfg(test)]
 mod tests {

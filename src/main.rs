@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         Command::Report(args) => command::report::run(&args),
         Command::Pack(args) => command::pack::run(&args),
         Command::Info(args) => command::info::run(&args),
+        Command::Verify(args) => command::verify::run(&args),
     };
     result.unwrap_or_else(|err| {
         command::tell(&format!("{err:#}"));

@@ -23,6 +23,7 @@ pub mod reader;
 mod scan;
 mod source;
 pub mod tables;
+pub mod verify;
 mod write_error;
 pub mod writer;
 

@@ -1,7 +1,6 @@
 //! What was packed into a capture, found by the identity of the mapped file.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -120,7 +119,10 @@ pub enum UnpackError {
     },
     /// The bytes are not those that were packed.
     #[error("its checksum does not match")]
-    Checksum,
+    Checksum {
+        /// Where the frame begins after which it does not.
+        offset: u64,
+    },
     /// It cannot be written.
     #[error("it cannot be unpacked: {0}")]
     Io(#[from] io::Error),
@@ -308,7 +310,7 @@ impl Pack {
     }
 
     /// Writes the bytes of a packed file to `out`, piece by piece, and checks them.
-    pub fn unpack(&self, packed: &PackedFile, out: &mut File) -> Result<(), UnpackError> {
+    pub fn unpack(&self, packed: &PackedFile, out: &mut dyn Write) -> Result<(), UnpackError> {
         let incomplete = UnpackError::Incomplete {
             here: packed.here,
             size: packed.size,
@@ -334,7 +336,8 @@ impl Pack {
             let (_, bytes) = file::decode(bytes).map_err(|err| damaged(DamageKind::Format(err)))?;
             crc = crc32c::crc32c_append(crc, bytes);
             if crc != head.crc {
-                return Err(UnpackError::Checksum);
+                let offset = entry.offset;
+                return Err(UnpackError::Checksum { offset });
             }
             out.write_all(bytes)?;
         }

@@ -216,6 +216,10 @@ impl Reader {
         self.end.as_ref()
     }
 
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// Whether `file` is what is being read, and as long as when it was opened.
     pub fn is_of(&self, file: &File) -> io::Result<bool> {
         Ok(self.source.is(file)? && file.metadata()?.len() == self.file_len())

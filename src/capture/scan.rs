@@ -140,7 +140,7 @@ fn by_index(source: &Source, start: u64) -> io::Result<Option<Vec<FrameEntry>>> 
 }
 
 /// Whether an index of an earlier state of the file lies from `start` to `end` exactly.
-fn index_spans(source: &Source, start: u64, end: u64) -> io::Result<bool> {
+pub fn index_spans(source: &Source, start: u64, end: u64) -> io::Result<bool> {
     let mut bytes = Vec::new();
     let largest = (index::FIXED as u64) + limits::INDEX_ENTRIES * index::ENTRY as u64;
     let content = start + skippable::PREFIX as u64;

@@ -9,6 +9,7 @@ mod progress;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
+pub mod verify;
 
 use std::io::{IsTerminal, Read, Write, stderr, stdin};
 use std::path::Path;

@@ -11,3 +11,4 @@ mod packed;
 mod property;
 mod report;
 mod spec;
+mod verify;

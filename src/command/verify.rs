@@ -1,0 +1,59 @@
+//! `profiler verify`.
+
+use std::io::{self, Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::capture::verify::{Verified, verify};
+use crate::cli::VerifyArgs;
+use crate::pipeline::Progress;
+use crate::report::text::escaped;
+
+use super::open;
+use super::progress::Bar;
+
+/// Checks a capture. The exit code is 1 when any of it is damaged.
+pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let reader = open(&args.file)?;
+    let mut bar = Bar::new(reader.frames().len());
+    let found = verify(&reader, || bar.frame());
+    bar.done();
+    match print(&found, &mut stdout().lock()) {
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.context("cannot write to standard output")?,
+    }
+    Ok(match found.damage.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn print(found: &Verified, out: &mut dyn Write) -> io::Result<()> {
+    for damage in &found.damage {
+        let kind = escaped(&damage.kind.to_string()).into_owned();
+        write!(out, "byte {}: {kind}", damage.offset)?;
+        match (damage.frames, damage.samples) {
+            (0 | 1, 0) => writeln!(out)?,
+            (frames, samples) => writeln!(out, " (spoils {frames} frames, {samples} samples)")?,
+        }
+    }
+    let state = match (found.damage.len(), found.ended) {
+        (0, true) => "no damage, complete".to_owned(),
+        (0, false) => "no damage, recording was cut short".to_owned(),
+        (1, _) => "damaged in 1 place".to_owned(),
+        (places, _) => format!("damaged in {places} places"),
+    };
+    writeln!(
+        out,
+        "{} frames, {} samples: {state}",
+        found.frames, found.samples
+    )?;
+    if let Some((offset, bytes)) = found.cut {
+        writeln!(
+            out,
+            "the last {bytes} bytes, from byte {offset} on, are a frame that was not written to its end"
+        )?;
+    }
+    Ok(())
+}
