@@ -280,9 +280,10 @@ fn use_rings(skel: &ProfilerSkel<'_>, rings: &[(u32, MapHandle)]) -> Result<()> 
     let fds = rings.iter().map(|(_, ring)| ring.as_fd().as_raw_fd());
     let fds: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
     let (map, any) = (&skel.maps.rings, MapFlags::ANY);
-    if !rings.is_empty() && map
-        .update_batch(&cpus, &fds, rings.len() as u32, any, any)
-        .is_ok()
+    if !rings.is_empty()
+        && map
+            .update_batch(&cpus, &fds, rings.len() as u32, any, any)
+            .is_ok()
     {
         return Ok(());
     }

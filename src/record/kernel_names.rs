@@ -47,7 +47,7 @@ enum Source {
     /// The kernel, address by address.
     Asked(Box<AskedNames<SymbolProgram>>),
     /// Its table.
-    Table(TableNames),
+    Table(Box<TableNames>),
 }
 
 impl KernelNames {
@@ -94,7 +94,7 @@ impl KernelNames {
                 bpf_code.add_present(|start| table.bpf_name(start));
                 self.stext = table.stext;
                 self.idle_text = table.idle_text;
-                self.source = Source::Table(TableNames::new(table));
+                self.source = Source::Table(Box::new(TableNames::new(table)));
             }
             Ok(None) => self.source = Source::Hidden,
             Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
