@@ -89,9 +89,8 @@ impl<K: Kernel> AskedNames<K> {
             self.kernel
                 .name(&addresses, |address, symbol| match symbol {
                     Some(symbol) if symbol.module.is_none() => {
-                        if fixed.insert(symbol.start, symbol.end).is_none() {
-                            found.push(symbol);
-                        }
+                        let is_new = fixed.insert(symbol.start, symbol.end).is_none();
+                        found.extend(is_new.then_some(symbol));
                     }
                     Some(symbol) if symbol.module.as_deref() == Some(BPF) => {
                         // What the kernel told when it came is as good.
