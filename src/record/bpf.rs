@@ -127,9 +127,7 @@ impl Program {
             open.maps.rings.set_inner_map_fd(ring.as_fd())?;
         }
         let skel = open.load().context("the kernel refuses the BPF program")?;
-        for (cpu, ring) in &rings {
-            use_ring(&skel, *cpu, ring)?;
-        }
+        use_rings(&skel, &rings)?;
         let mut links = Vec::new();
         // Where it cannot be, only CPUs that are gone for a while are noticed.
         links.extend(skel.progs.cpu_changed.attach());
@@ -272,6 +270,28 @@ fn process_bytes(process: &types::process) -> [u8; 16] {
 /// Counter values already told: by counter and CPU.
 pub type Counters = std::collections::HashMap<(u32, u32), u64>;
 
+/// All at once: after each change of a map of maps the kernel waits until no program can use what was there before, which takes
+/// tens of milliseconds.
+fn use_rings(skel: &ProfilerSkel<'_>, rings: &[(u32, MapHandle)]) -> Result<()> {
+    let cpus: Vec<u8> = rings
+        .iter()
+        .flat_map(|(cpu, _)| cpu.to_ne_bytes())
+        .collect();
+    let fds = rings.iter().map(|(_, ring)| ring.as_fd().as_raw_fd());
+    let fds: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
+    let (map, any) = (&skel.maps.rings, MapFlags::ANY);
+    if !rings.is_empty()
+        && map
+            .update_batch(&cpus, &fds, rings.len() as u32, any, any)
+            .is_ok()
+    {
+        return Ok(());
+    }
+    // Older kernels.
+    let mut rings = rings.iter();
+    rings.try_for_each(|(cpu, ring)| use_ring(skel, *cpu, ring))
+}
+
 fn use_ring(skel: &ProfilerSkel<'_>, cpu: u32, ring: &MapHandle) -> Result<()> {
     let fd = ring.as_fd().as_raw_fd();
     skel.maps
@@ -290,6 +310,6 @@ fn create_ring(cpu: u32, bytes: u32) -> Result<MapHandle> {
 }
 
 /// libbpf prints what it does to stderr; our errors say what matters.
-fn quiet_libbpf() {
+pub(super) fn quiet_libbpf() {
     libbpf_rs::set_print(None);
 }

@@ -1,32 +1,23 @@
 //! Where BPF programs are in the kernel. `/proc/kallsyms` tells their starts and not their ends, and only of those there are
 //! now: what lies after the last program it lists can have been a program that is gone.
 //!
-//! Lengths are known of programs the kernel tells of when they come (`PERF_RECORD_KSYMBOL`), and of those that were there
-//! before, which it can be asked for.
+//! Lengths are known of programs the kernel tells of when they come and go (`PERF_RECORD_KSYMBOL`), and of those that were
+//! there before, which it can be asked for.
 
 use std::collections::BTreeMap;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 
+use super::kallsyms::BPF;
+use super::places::Places;
 use crate::format::aid::KernelSymbol;
-
-/// Programs and places remembered at most.
-const MOST: usize = 1 << 16;
 
 /// All BPF code there was since the recording began, as far as it is known.
 #[derive(Debug, Default)]
 pub struct BpfCode {
-    /// By start, not overlapping.
-    known: BTreeMap<u64, Code>,
+    places: Places,
     /// Records were lost: what may have taken the place of something is not known.
     doubtful: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Code {
-    end: u64,
-    /// `None` where there were several, one after the other.
-    name: Option<String>,
 }
 
 impl BpfCode {
@@ -45,32 +36,20 @@ impl BpfCode {
         }
     }
 
-    /// There is code called `name`.
+    /// There is code called `name`, or was until now.
     pub fn add(&mut self, start: u64, len: u64, name: &str) {
-        let mut code = Code {
+        let there_is_room = self.places.add(&KernelSymbol {
+            start,
             end: start.saturating_add(len),
-            name: Some(name.to_owned()),
-        };
-        if len == 0 || self.known.get(&start) == Some(&code) {
-            return;
-        }
-        if self.known.len() >= MOST {
-            self.doubtful = true;
-            return;
-        }
-        let mut first = start;
-        while let Some((other, at)) = self.known.range(..code.end).next_back() {
-            if at.end <= first {
-                break;
-            }
-            // Which of them ran when is not told.
-            let other = *other;
-            code.name = None;
-            code.end = code.end.max(at.end);
-            first = first.min(other);
-            self.known.remove(&other);
-        }
-        self.known.insert(first, code);
+            name: name.into(),
+            module: Some(BPF.into()),
+        });
+        self.doubtful |= !there_is_room;
+    }
+
+    /// Whether something is known to be at `address`, or to have been.
+    pub fn knows(&self, address: u64) -> bool {
+        self.places.knows(address)
     }
 
     /// Records that may have told of code were lost.
@@ -82,29 +61,21 @@ impl BpfCode {
     /// start and name is there at the end of the recording.
     pub fn covering(
         &self,
-        addresses: &[u64],
-        lasts: impl Fn(u64, &str) -> bool,
+        addresses: impl IntoIterator<Item = u64>,
+        mut lasts: impl FnMut(u64, &str) -> bool,
     ) -> Vec<KernelSymbol> {
         let both = addresses
-            .iter()
-            .flat_map(|address| [*address, address.wrapping_sub(1)]);
+            .into_iter()
+            .flat_map(|address| [address, address.wrapping_sub(1)]);
         let mut found: BTreeMap<u64, KernelSymbol> = BTreeMap::new();
         for address in both {
-            let Some((start, code)) = self.known.range(..=address).next_back() else {
-                continue;
-            };
-            if let Some(name) = code.name.as_ref().filter(|_| address < code.end)
-                && (!self.doubtful || lasts(*start, name))
-            {
-                found.entry(*start).or_insert_with(|| KernelSymbol {
-                    start: *start,
-                    end: code.end,
-                    name: name.clone(),
-                    module: Some("bpf".into()),
-                });
+            if let Some(symbol) = self.places.find(address) {
+                found.insert(symbol.start, symbol);
             }
         }
-        found.into_values().collect()
+        let mut found: Vec<KernelSymbol> = found.into_values().collect();
+        found.retain(|symbol| !self.doubtful || lasts(symbol.start, &symbol.name));
+        found
     }
 }
 
@@ -113,7 +84,7 @@ mod tests {
     use super::*;
 
     fn names(code: &BpfCode, addresses: &[u64]) -> Vec<String> {
-        let found = code.covering(addresses, |start, _| start == 0x100);
+        let found = code.covering(addresses.iter().copied(), |start, _| start == 0x100);
         found.into_iter().map(|s| s.name).collect()
     }
 

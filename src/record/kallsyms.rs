@@ -2,9 +2,10 @@
 //! recorded addresses.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
+use super::modules;
 use crate::format::aid::{KernelSymbol, KernelSymbols};
 
 /// Whether the kernel hides its addresses from us; a look at the beginning of the table is enough. A table that cannot be
@@ -42,7 +43,7 @@ struct Entry {
 }
 
 /// No kernel function is longer; a symbol whose successor is farther away does not reach it.
-const LONGEST: u64 = 1 << 20;
+pub(super) const LONGEST: u64 = 1 << 20;
 /// ... and none that is in no module (ftrace, kprobes) than a page.
 const LONGEST_OUTSIDE: u64 = 1 << 12;
 /// What the table gives as the module of BPF programs.
@@ -54,8 +55,8 @@ impl Kallsyms {
         let text = BufReader::with_capacity(1 << 16, File::open("/proc/kallsyms")?);
         let mut table = Kallsyms::parse(text)?;
         if let Some(table) = &mut table {
-            // There is no such file without modules.
-            table.module_ends = parse_modules(&fs::read("/proc/modules").unwrap_or_default());
+            let loaded = modules::loaded();
+            table.module_ends = loaded.into_iter().map(|m| (m.name, m.end)).collect();
         }
         Ok(table)
     }
@@ -151,7 +152,8 @@ impl Kallsyms {
             .any(|symbol| symbol.module.is_some())
     }
 
-    fn symbol(&self, address: u64) -> Option<KernelSymbol> {
+    /// The code symbol that covers `address`.
+    pub fn symbol(&self, address: u64) -> Option<KernelSymbol> {
         let after = self.entries.partition_point(|e| e.start <= address);
         let start = self.entries.get(after.checked_sub(1)?)?.start;
         let next = self.entries.get(after).map_or(u64::MAX, |e| e.start);
@@ -179,21 +181,6 @@ impl Kallsyms {
     }
 }
 
-/// Where the modules of `/proc/modules` end: `NAME SIZE USERS DEPENDENCIES STATE 0xADDRESS`. The size is at least that of the
-/// text, which begins at the address.
-fn parse_modules(text: &[u8]) -> HashMap<String, u64> {
-    let line = |line: &[u8]| {
-        let words: Vec<&str> = std::str::from_utf8(line)
-            .ok()?
-            .split_ascii_whitespace()
-            .collect();
-        let size: u64 = words.get(1)?.parse().ok()?;
-        let address = u64::from_str_radix(words.get(5)?.strip_prefix("0x")?, 16).ok()?;
-        Some(((*words.first()?).to_owned(), address.saturating_add(size)))
-    };
-    text.split(|b| *b == b'\n').filter_map(line).collect()
-}
-
 struct Line<'a> {
     address: u64,
     kind: u8,
@@ -203,18 +190,18 @@ struct Line<'a> {
 
 impl Line<'_> {
     fn is_code(&self) -> bool {
-        matches!(self.kind, b't' | b'T' | b'w' | b'W') && !self.is_marker()
+        matches!(self.kind, b't' | b'T' | b'w' | b'W') && !is_marker(self.name)
     }
+}
 
-    /// A label of the linker script: it bounds what is before it and is nothing itself.
-    fn is_marker(&self) -> bool {
-        let section = |suffix: &str| self.name.starts_with("__") && self.name.ends_with(suffix);
-        matches!(
-            self.name,
-            "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext" | "_end"
-        ) || section("_text_start")
-            || section("_text_end")
-    }
+/// A label of the linker script: it bounds what is before it and is nothing itself.
+pub(super) fn is_marker(name: &str) -> bool {
+    let section = |suffix: &str| name.starts_with("__") && name.ends_with(suffix);
+    matches!(
+        name,
+        "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext" | "_end"
+    ) || section("_text_start")
+        || section("_text_end")
 }
 
 /// `ffffffff81000000 T name\t[module]`.
@@ -312,8 +299,7 @@ ffffffffc0001100 t bpf_prog_1234_sample\t[bpf]
         )
         .expect("readable")
         .expect("addresses");
-        table.module_ends =
-            parse_modules(b"m 8192 2 a,b, Live 0xffffffffc0000000 (OE)\nbad\nm2 x 0 - Live 0x1\n");
+        table.module_ends = [("m".to_owned(), 0xffff_ffff_c000_2000)].into();
         assert_eq!(
             name(&table, 0xffff_ffff_c000_1fff).as_deref(),
             Some("last [m]")

@@ -1,136 +1,176 @@
 //! The aid that names of kernel and vdso frames need, put into the capture while it grows.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::asked_names::AskedNames;
 use super::bpf_code::BpfCode;
 use super::drain::Drain;
-use super::kallsyms::{BPF, Kallsyms};
+use super::kallsyms::{self, Kallsyms};
 use super::maps;
 use super::processes::Processes;
+use super::symbol_program::SymbolProgram;
+use super::table_names::TableNames;
 use crate::capture::writer::Written;
 use crate::event::Pid;
-use crate::format::aid::{KernelSymbol, Vdso};
+use crate::format::aid::{KernelSymbol, KernelSymbols, Vdso};
 
-/// Kernel symbols go into the capture after this time for the first time, then at ever longer intervals, so that a
-/// recording that is killed has names too.
-const FIRST_SYMBOLS: Duration = Duration::from_secs(2);
+/// Kernel symbols go into the capture with the first samples, then at ever longer intervals: a recording that is killed
+/// has names too, and frames do not get so small that they cost more than what is in them.
+const INTERVAL: Duration = Duration::from_secs(1);
 /// No longer than this between two times.
 const RARELY: Duration = Duration::from_secs(16);
 
-/// What is known of the kernel's symbols, and which addresses wait for theirs.
+/// What is known of the kernel's symbols, and what of them waits to be written.
 pub struct KernelNames {
-    /// All symbols; `None` when they are hidden.
-    pub table: Option<Kallsyms>,
-    wanted: Vec<u64>,
-    /// Starts of the symbols in the capture.
-    written: HashSet<u64>,
+    source: Source,
+    /// Runtime address of `_stext`, 0 when hidden.
+    stext: u64,
+    /// Where the kernel's idle routines are, when known.
+    pub idle_text: Option<(u64, u64)>,
+    ready: Vec<KernelSymbol>,
     next: Instant,
     interval: Duration,
     vdso_wanted: bool,
     vdso_written: bool,
 }
 
-impl Default for KernelNames {
-    fn default() -> KernelNames {
-        KernelNames {
-            table: None,
-            wanted: Vec::new(),
-            written: HashSet::new(),
-            next: Instant::now() + FIRST_SYMBOLS,
-            interval: FIRST_SYMBOLS,
-            vdso_wanted: false,
-            vdso_written: false,
-        }
-    }
+/// Where names come from.
+enum Source {
+    /// The kernel hides its addresses: from nowhere.
+    Hidden,
+    /// Nothing has been read yet.
+    Unread,
+    /// The kernel, address by address.
+    Asked(Box<AskedNames<SymbolProgram>>),
+    /// Its table.
+    Table(Box<TableNames>),
 }
 
 impl KernelNames {
-    /// Puts names of what has been sampled into the capture when it is time, or `at_end`.
+    /// Prepares to ask the kernel. To be called before the side-band is opened, which would tell of the BPF programs that come
+    /// and go when libbpf tries what the kernel can.
+    pub fn prepare() -> KernelNames {
+        let mut names = KernelNames {
+            source: Source::Hidden,
+            stext: 0,
+            idle_text: None,
+            ready: Vec::new(),
+            next: Instant::now(),
+            interval: INTERVAL,
+            vdso_wanted: false,
+            vdso_written: false,
+        };
+        if kallsyms::hidden() {
+            return names;
+        }
+        names.source = match SymbolProgram::load() {
+            Ok(program) => {
+                names.stext = program.stext;
+                names.idle_text = program.idle_text;
+                Source::Asked(Box::new(AskedNames::new(program)))
+            }
+            Err(_) => Source::Unread,
+        };
+        names
+    }
+
+    /// Whether the kernel hides its addresses.
+    pub fn are_hidden(&self) -> bool {
+        matches!(self.source, Source::Hidden)
+    }
+
+    /// Reads the kernel's table where the kernel cannot be asked. Samples already gather in the rings: this takes about as long
+    /// as ten of them.
+    pub fn read_table(&mut self, bpf_code: &mut BpfCode) {
+        if !matches!(self.source, Source::Unread) {
+            return;
+        }
+        match Kallsyms::read() {
+            Ok(Some(table)) => {
+                bpf_code.add_present(|start| table.bpf_name(start));
+                self.stext = table.stext;
+                self.idle_text = table.idle_text;
+                self.source = Source::Table(Box::new(TableNames::new(table)));
+            }
+            Ok(None) => self.source = Source::Hidden,
+            Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
+        }
+    }
+
+    /// Finds names of what has been written, and puts them into the capture when it is time, or `at_end`.
     pub fn write(
         &mut self,
         written: &Written,
         drain: &mut Drain,
         processes: &Processes,
-        bpf_code: &BpfCode,
+        bpf_code: &mut BpfCode,
         at_end: bool,
     ) -> Result<()> {
-        self.wanted.extend_from_slice(&written.kernel);
+        self.find(&written.kernel, bpf_code, at_end);
         self.vdso_wanted |= processes.any_in_vdso(&written.user);
-        if !at_end && Instant::now() < self.next {
-            return Ok(());
-        }
-        self.next = Instant::now() + self.interval;
-        self.interval = (self.interval * 2).min(RARELY);
         if self.vdso_wanted && !self.vdso_written {
             self.vdso_written = true;
             if let Some(image) = own_vdso() {
                 drain.writer.vdso(&Vdso { image })?;
             }
         }
-        let Some(table) = &self.table else {
-            self.wanted.clear();
+        if self.ready.is_empty() || (!at_end && Instant::now() < self.next) {
             return Ok(());
-        };
-        self.wanted.sort_unstable();
-        self.wanted.dedup();
-        let mut found = table.covering(&self.wanted);
-        // Modules and BPF programs come and go, and others take their place: only a second look at the end tells which
-        // were there all the time.
-        let fixed = |address: &u64| table.covers(*address) && !table.is_module(*address);
-        found.symbols.retain(|symbol| symbol.module.is_none());
-        self.wanted.retain(|address| !fixed(address));
-        if at_end
-            && !self.wanted.is_empty()
-            && let Ok(Some(later)) = Kallsyms::read()
-        {
-            found.symbols.extend(lasting(table, &later, &self.wanted));
-            let lasts = |start, name: &str| later.bpf_name(start).as_deref() == Some(name);
-            found.symbols.extend(bpf_code.covering(&self.wanted, lasts));
-            found.symbols.sort_by_key(|s| s.start);
         }
-        found
-            .symbols
-            .retain(|symbol| self.written.insert(symbol.start));
-        if !found.symbols.is_empty() {
-            drain.writer.kernel_symbols(&found)?;
-        }
+        self.next = Instant::now() + self.interval;
+        self.interval = (self.interval * 2).min(RARELY);
+        let mut symbols = std::mem::take(&mut self.ready);
+        symbols.sort_by_key(|s| s.start);
+        let stext = self.stext;
+        drain
+            .writer
+            .kernel_symbols(&KernelSymbols { stext, symbols })?;
         Ok(())
+    }
+
+    /// Finds the symbols of `sampled` addresses, those of modules and BPF programs `at_end`.
+    fn find(&mut self, sampled: &[u64], bpf_code: &mut BpfCode, at_end: bool) {
+        match &mut self.source {
+            Source::Hidden | Source::Unread => {}
+            Source::Asked(names) => {
+                // What fails is asked again the next time.
+                let asked = names.ask(sampled, bpf_code, &mut self.ready);
+                if at_end {
+                    if let Err(err) = asked {
+                        eprintln!("note: the kernel did not tell all of its names: {err:#}");
+                    }
+                    self.ready.extend(names.finish(bpf_code));
+                    let unknown = names.unknown(bpf_code);
+                    self.ready.extend(built_in(&unknown, read_again));
+                }
+            }
+            Source::Table(names) => {
+                names.look_up(sampled, &mut self.ready);
+                if at_end {
+                    self.ready.extend(names.finish(bpf_code, read_again));
+                }
+            }
+        }
     }
 }
 
-/// Symbols of the table `now` that cover `wanted` addresses and are not of code that took the place of other code since the
-/// table `then`. Code that came where nothing was is among them: what ran there is what is there.
-fn lasting(then: &Kallsyms, now: &Kallsyms, wanted: &[u64]) -> Vec<KernelSymbol> {
-    let same = |a: &KernelSymbol, b: &KernelSymbol| {
-        (a.start, &a.name, &a.module) == (b.start, &b.name, &b.module)
-    };
-    // A symbol ends where the next one begins, and there was none where code has come since. So one that is still there
-    // was never longer than it is now.
-    let is_still_there = |symbol: &KernelSymbol| {
-        let mut at_its_start = now.covering(&[symbol.start]).symbols.into_iter();
-        at_its_start.any(|now| same(&now, symbol))
-    };
-    let mut symbols = now.covering(wanted).symbols;
-    // Of BPF programs the tables do not tell where they end: see `BpfCode`.
-    symbols.retain(|symbol| symbol.module.as_deref() != Some(BPF));
-    symbols.retain(|symbol| {
-        let within = |address: &u64| {
-            [*address, address.wrapping_sub(1)]
-                .iter()
-                .any(|a| (symbol.start..symbol.end).contains(a))
-        };
-        let addresses: Vec<u64> = wanted.iter().copied().filter(|a| within(a)).collect();
-        then.covering(&addresses)
-            .symbols
-            .iter()
-            .filter(|before| before.start < symbol.end && symbol.start < before.end)
-            .all(|before| same(before, symbol) || is_still_there(before))
-    });
+fn read_again() -> Option<Kallsyms> {
+    Kallsyms::read().ok().flatten()
+}
+
+/// Symbols only the table has: code the kernel makes for ftrace and kprobes, all of one name whatever comes and goes.
+fn built_in(unknown: &[u64], read: impl FnOnce() -> Option<Kallsyms>) -> Vec<KernelSymbol> {
+    if unknown.is_empty() {
+        return Vec::new();
+    }
+    let table = read();
+    let mut symbols = table.map_or(Vec::new(), |table| table.covering(unknown).symbols);
+    let is_built_in = |module: &String| module.starts_with("__builtin__");
+    symbols.retain(|symbol| symbol.module.as_ref().is_some_and(is_built_in));
     symbols
 }
 
@@ -150,47 +190,22 @@ fn own_vdso() -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A table of a kernel and what `others` has besides.
-    fn table(others: &str) -> Kallsyms {
-        let kernel = "ffffffff81000000 T _stext\nffffffff81000100 T _etext\n";
-        let text = format!("{kernel}{others}");
-        let table = Kallsyms::parse(text.as_bytes()).expect("readable");
-        table.expect("addresses")
-    }
-
-    fn names(then: &str, now: &str, wanted: &[u64]) -> Vec<String> {
-        let symbols = lasting(&table(then), &table(now), wanted);
-        symbols.into_iter().map(|s| s.name).collect()
-    }
-
-    const BASE: u64 = 0xffff_ffff_c000_0000;
-
     #[test]
-    fn code_that_lasted_is_named_whatever_came_behind_it() {
-        let then = "ffffffffc0000100 t first\t[mod]\nffffffffc0000200 t second\t[mod]\n";
-        let more = format!("{then}ffffffffc0000300 t third\t[mod2]\n");
-        let wanted = [BASE + 0x110, BASE + 0x210, BASE + 0x310];
-        assert_eq!(names(then, then, &wanted[..2]), ["first", "second"]);
-        // It was loaded meanwhile, into room that nothing used.
-        assert_eq!(names(then, &more, &wanted), ["first", "second", "third"]);
-        // It was unloaded: nothing tells how far it reached.
-        assert_eq!(names(&more, then, &wanted[..2]), ["first", "second"]);
-        assert_eq!(names("", then, &wanted[..1]), ["first"], "loaded meanwhile");
-    }
-
-    #[test]
-    fn code_that_took_the_place_of_other_code_is_not_named() {
-        let then = "ffffffffc0000100 t old\t[mod]\nffffffffc0000400 t old_end\t[mod]\n";
-        let wanted = [BASE + 0x210];
-        for now in [
-            "ffffffffc0000100 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
-            // Of another module, or at another place.
-            "ffffffffc0000100 t old\t[other]\nffffffffc0000400 t old_end\t[other]\n",
-            "ffffffffc0000200 t new\t[mod2]\nffffffffc0000400 t new_end\t[bpf]\n",
-            "ffffffffc0000080 t new\t[mod]\nffffffffc0000400 t new_end\t[mod]\n",
-        ] {
-            assert_eq!(names(then, now, &wanted), [""; 0], "{now}");
-        }
-        assert_eq!(names(then, "", &wanted), [""; 0], "gone");
+    fn only_code_made_for_ftrace_and_kprobes_is_looked_up_at_the_end() {
+        let text = "\
+ffffffff81000000 t kernel
+ffffffffc0000100 t ftrace_trampoline\t[__builtin__ftrace]
+ffffffffc0001100 t code\t[mod]
+";
+        let read = || Kallsyms::parse(text.as_bytes()).expect("readable");
+        let unknown = [
+            0xffff_ffff_8100_0008,
+            0xffff_ffff_c000_0108,
+            0xffff_ffff_c000_1108,
+        ];
+        let found = built_in(&unknown, read);
+        let names: Vec<_> = found.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["ftrace_trampoline"]);
+        assert_eq!(built_in(&[], || panic!("read for nothing")), []);
     }
 }

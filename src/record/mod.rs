@@ -6,7 +6,9 @@
 //! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──ring──> wire ──> drain ──> capture::writer
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
-//! kernel_names, kallsyms, bpf_code, layouts, jit     what names need beside samples, written off the sampling path
+//! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
+//!   asked_names, symbol_program  kernel symbols one by one (bpf/symbols.bpf.c), else table_names, kallsyms: all of them
+//!   bpf_code, modules, places    code of the kernel that comes and goes
 //! capabilities   what is given up once it runs
 //! session    the loop over all this  progress   what people see     output    the file
 //! ```
@@ -24,6 +26,7 @@
 )]
 
 pub mod address_space;
+pub mod asked_names;
 pub mod bpf;
 pub mod bpf_code;
 pub mod capabilities;
@@ -38,8 +41,10 @@ pub mod kernel_names;
 pub mod launch;
 pub mod layouts;
 pub mod maps;
+pub mod modules;
 pub mod options;
 pub mod output;
+pub mod places;
 pub mod processes;
 pub mod procfs;
 pub mod progress;
@@ -49,6 +54,8 @@ pub mod sampler;
 pub mod session;
 pub mod sideband;
 pub mod signals;
+pub mod symbol_program;
+pub mod table_names;
 pub mod target;
 pub mod wire;
 

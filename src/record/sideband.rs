@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use anyhow::{Context, Result, bail};
 use perf_event::data::parse::Parser;
 use perf_event::data::{
-    CGroup, Comm, Exit, Fork, KSymbol, KSymbolFlags, Lost, Mmap2, RecordMetadata, Visitor,
+    CGroup, Comm, Exit, Fork, KSymbol, KSymbolType, Lost, Mmap2, RecordMetadata, Visitor,
 };
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
@@ -391,7 +391,8 @@ impl<'a> Visitor<'a> for Decode {
     }
 
     fn visit_ksymbol(self, record: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
-        if record.flags.contains(KSymbolFlags::UNREGISTER) {
+        // One that goes may have been there before we were.
+        if record.ksym_type != KSymbolType::BPF {
             return None;
         }
         let name = String::from_utf8_lossy(&record.name);

@@ -54,8 +54,10 @@ fn a25_without_privileges_it_says_what_is_missing() {
     }
 }
 
-/// Exit code of `profiler doctor --json` and state, what was found and fix of each requirement.
-fn doctor(mut command: Command) -> (Option<i32>, Vec<(String, String, String, String)>) {
+type Requirement = (String, String, String, String);
+
+/// Exit code of `profiler doctor --json` and name, state, what was found and fix of each requirement.
+fn doctor(mut command: Command) -> (Option<i32>, Vec<Requirement>) {
     let output = command.args(["doctor", "--json"]).output();
     let output = output.expect("it runs");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -84,7 +86,7 @@ fn a25_the_doctor_says_what_record_would() {
         all.iter().all(|(_, state, ..)| state != "missing"),
         "{all:#?}"
     );
-    let state_of = |all: &[(String, String, String, String)], what: &str| {
+    let state_of = |all: &[Requirement], what: &str| {
         let found = all.iter().find(|(requirement, ..)| requirement == what);
         found
             .unwrap_or_else(|| panic!("nothing of {what}: {all:#?}"))

@@ -20,15 +20,13 @@ use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
-use super::kallsyms::Kallsyms;
-use super::kernel_names::KernelNames;
 use super::launch::{Held, NotStarted, Running};
 use super::options::{Event, Options, Rate, Target};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::sideband::SideEvent;
 use super::signals::Signals;
-use super::{capabilities, host, kallsyms, procfs, requirements, sampler, target};
+use super::{capabilities, host, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
@@ -67,7 +65,7 @@ pub fn run(options: &Options) -> Result<u8> {
     let command = held.as_ref().map(|h| h.pid);
     let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
     setup.degraded.extend(missing);
-    if kallsyms::hidden() {
+    if setup.names.are_hidden() {
         let text = "kernel addresses are hidden (no CAP_SYSLOG, or kernel.kptr_restrict is 2): kernel frames will have \
                     no names, and interrupt work on idle CPUs cannot be told from idle";
         say(format!("note: {text}"));
@@ -160,7 +158,6 @@ struct Session<'a> {
     /// Of the CPUs there were at the start, and of each that came.
     rings: Vec<RingBuffer<'a>>,
     drain: &'a RefCell<Drain>,
-    names: KernelNames,
     jit: Jit,
     counters: Counters,
     events: VecDeque<SideEvent>,
@@ -197,7 +194,6 @@ fn record(
         command,
         rings: vec![rings],
         drain: &drain,
-        names: KernelNames::default(),
         jit: Jit::default(),
         counters: Counters::default(),
         events: VecDeque::new(),
@@ -297,20 +293,14 @@ impl Session<'_> {
         (outcome, self.signals, self.command, self.setup)
     }
 
-    /// Samples already gather in the rings: this takes about as long as ten of them.
+    /// Where the kernel cannot be asked for single symbols. Where it idles is known only then.
     fn read_kernel_symbols(&mut self) -> Result<()> {
-        match Kallsyms::read() {
-            Ok(table) => {
-                let name = |start| table.as_ref()?.bpf_name(start);
-                self.setup.side_band.bpf_code.add_present(name);
-                self.names.table = table;
-            }
-            Err(err) => eprintln!("note: /proc/kallsyms cannot be read ({err}): no kernel names"),
-        }
+        let setup = &mut self.setup;
+        setup.names.read_table(&mut setup.side_band.bpf_code);
         if !self.options.idle {
-            let idle_text = self.names.table.as_ref().and_then(|t| t.idle_text);
+            let idle_text = setup.names.idle_text;
             self.drain.borrow_mut().idle_text = idle_text;
-            self.setup.program.set_idle_text(idle_text)?;
+            setup.program.set_idle_text(idle_text)?;
         }
         Ok(())
     }
@@ -448,8 +438,9 @@ impl Session<'_> {
             drain.writer.elf_layouts(&layouts)?;
         }
         self.jit.write(&written, drain, at_end)?;
-        let bpf_code = &self.setup.side_band.bpf_code;
-        self.names
+        let bpf_code = &mut self.setup.side_band.bpf_code;
+        self.setup
+            .names
             .write(&written, drain, processes, bpf_code, at_end)
     }
 

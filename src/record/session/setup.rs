@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::cpus::CpuWatch;
 use crate::event::Pid;
 use crate::record::bpf::{Config, Filter, Program};
+use crate::record::kernel_names::KernelNames;
 use crate::record::options::{Event, Options, Rate};
 use crate::record::processes::{Processes, Scope};
 use crate::record::sampler::{self, SamplingEvents, Where};
@@ -24,6 +25,7 @@ pub(super) const SLOWEST_POLL: Duration = Duration::from_millis(200);
 /// the processes that run already, then the sampling events.
 pub(super) struct Setup {
     pub program: Program,
+    pub names: KernelNames,
     pub sampling: SamplingEvents,
     pub side_band: SideBand,
     pub processes: Processes,
@@ -57,7 +59,7 @@ impl Setup {
             kernel: depth,
         };
         let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_size(rate, event));
-        let program = Program::load(&Config {
+        let mut program = Program::load(&Config {
             filter: filter(found, command, options.inherit)?,
             skip_idle: !options.idle,
             depths,
@@ -65,6 +67,10 @@ impl Setup {
             online: &online,
             possible: cpus::possible_count()?,
         })?;
+        let names = KernelNames::prepare();
+        if !options.idle && names.idle_text.is_some() {
+            program.set_idle_text(names.idle_text)?;
+        }
         let cpus = CpuWatch::new(&online, &program);
         let side_band = SideBand::open(&online)?;
         let scope = match found {
@@ -104,6 +110,7 @@ impl Setup {
         }
         Ok(Setup {
             program,
+            names,
             sampling,
             side_band,
             processes,
