@@ -77,8 +77,8 @@ pub struct Shape {
     pub processes: u64,
     /// Of each process.
     pub mappings: u64,
-    /// Every process has its code elsewhere, and call paths of its own; otherwise they come one after the other, a few at
-    /// a time, and share both, as forked ones do.
+    /// Every process has its code elsewhere and runs all the time; otherwise they come one after the other, sixteen at a
+    /// time, with their code in the same place.
     pub apart: bool,
 }
 
@@ -175,20 +175,25 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Which process sample `i` is of, and its call path.
+    /// Which process sample `i` is of, and its call path. Processes do not do each other's work, so that there are as many
+    /// pairs of process and path as there are paths, or processes if these are more.
     fn place(&mut self, i: u64) -> (u64, u64) {
         let Shape {
-            stacks, processes, ..
+            samples,
+            stacks,
+            processes,
+            apart,
+            ..
         } = self.shape;
-        // Odd, and no divisor of a power of ten: every path is taken.
-        let path = i.wrapping_mul(2_654_435_761) % stacks;
-        let process = if self.shape.apart {
-            path % processes
+        let process = if apart {
+            self.random.below(processes)
         } else {
             let at_once = self.random.below(processes.min(16));
-            (i * processes / self.shape.samples.max(1) + at_once) % processes
+            (i * processes / samples.max(1) + at_once) % processes
         };
-        (process, path)
+        // Odd, and no divisor of a power of ten: every path is taken.
+        let own = i.wrapping_mul(2_654_435_761) % (stacks / processes).max(1);
+        (process, (process + own * processes) % stacks)
     }
 
     /// Where mapping `number` of a process begins.
