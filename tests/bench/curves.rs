@@ -78,7 +78,7 @@ fn points(curve: &str, large: bool) -> Result<Vec<(u64, Shape)>> {
         "mappings" => shapes(
             &|mappings| Shape {
                 mappings,
-                processes: 100,
+                processes: 10,
                 apart: true,
                 ..USUAL
             },
@@ -172,7 +172,7 @@ fn main() -> Result<()> {
     let mut results = serde_json::Map::new();
     for curve in &args.curves {
         let suffix = if curve == "mappings" {
-            " of each of 100 processes"
+            " of each of 10 processes"
         } else {
             ""
         };

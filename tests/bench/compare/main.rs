@@ -46,10 +46,10 @@ struct Args {
     )]
     runs: Vec<String>,
     /// Rounds of each
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Seconds of a window
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 4.0)]
     window: f64,
     /// floor, profiler, perf, perf-z
     #[arg(
@@ -215,6 +215,10 @@ fn main() -> Result<()> {
             run::recorded(args.window)
         );
         table::print(&compared, &contenders);
+        let stolen: f64 = runs.iter().map(|run| run.stolen).sum();
+        if stolen > 0.0 {
+            println!("the host of this virtual machine took {stolen:.2} CPU s meanwhile");
+        }
         results.insert(text.clone(), json!({ "summary": compared, "runs": runs }));
     }
     let folded = if args.fold > 0.0 {

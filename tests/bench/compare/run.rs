@@ -28,6 +28,8 @@ pub struct Run {
     pub recorded: Recorded,
     /// Samples there should be: CPU time of what was recorded, times the rate.
     pub expected: f64,
+    /// CPU seconds the host took meanwhile: what is measured then is worth less.
+    pub stolen: f64,
     off: Vec<Done>,
     on: Vec<Done>,
 }
@@ -55,23 +57,35 @@ fn window(workload: &Workload, seconds: f64) -> Result<Vec<Done>> {
     Ok(pairs.map(|(after, before)| after.since(before)).collect())
 }
 
-/// CPU seconds the machine was not idle since it booted.
-fn busy() -> Result<f64> {
+/// CPU seconds since the machine booted.
+struct Spent {
+    busy: f64,
+    /// The host of this virtual machine ran something else.
+    stolen: f64,
+}
+
+fn spent() -> Result<Spent> {
     let stat = fs::read_to_string("/proc/stat")?;
     let first = stat.lines().next().unwrap_or_default();
     let ticks = first.split_whitespace().skip(1).map(str::parse::<f64>);
     let ticks: Vec<f64> = ticks.collect::<Result<_, _>>()?;
-    ensure!(ticks.len() > 6, "/proc/stat is strange");
-    // user, nice, system, irq, softirq; not idle, iowait, nor what the host took.
-    let used: f64 = [0, 1, 2, 5, 6].iter().map(|at| ticks[*at]).sum();
-    Ok(used / rustix::param::clock_ticks_per_second() as f64)
+    ensure!(ticks.len() > 7, "/proc/stat is strange");
+    let seconds = |fields: &[usize]| {
+        let ticks: f64 = fields.iter().map(|at| ticks[*at]).sum();
+        ticks / rustix::param::clock_ticks_per_second() as f64
+    };
+    Ok(Spent {
+        // user, nice, system, irq, softirq; neither idle nor iowait.
+        busy: seconds(&[0, 1, 2, 5, 6]),
+        stolen: seconds(&[7]),
+    })
 }
 
 /// CPU seconds so far of what is recorded.
 fn sampled(workload: &Workload) -> Result<f64> {
     match workload.mix {
         Mix::Deep => Ok(workload.done()?[0].cpu_ns as f64 / 1e9),
-        Mix::Mixed => busy(),
+        Mix::Mixed => Ok(spent()?.busy),
     }
 }
 
@@ -94,6 +108,7 @@ pub fn run(
     seconds: f64,
     round: usize,
 ) -> Result<Run> {
+    let stolen = spent()?.stolen;
     let mut off = window(workload, seconds / 2.0)?;
     let (began, before) = (Instant::now(), sampled(workload)?);
     let asked = recorded(seconds);
@@ -131,6 +146,7 @@ pub fn run(
         recorder,
         recorded,
         expected: hz as f64 * cpu / wall * asked,
+        stolen: spent()?.stolen - stolen,
         off,
         on,
     })
