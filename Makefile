@@ -4,7 +4,7 @@ CARGO ?= cargo
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint clean need-cargo need-root
+.PHONY: help deps build demo test bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
 
 # Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep,
 # what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a large C++ library).
@@ -18,7 +18,7 @@ DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer 
 AS_ROOT = sudo --preserve-env=HOME env "PATH=$$PATH" make
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 deps: need-cargo ## Install what is missing of the Debian packages needed (as root; otherwise say what)
 	@missing=(); \
@@ -62,14 +62,34 @@ test: what = test
 test: need-root deps ## Run all tests, those that record for real included (as root)
 	$(CARGO) test --locked --no-fail-fast
 
+# Options of the benchmarks, as ARGS='--rounds 10': `make bench ARGS=--help` lists them.
+ARGS ?=
+# Says nothing of what is compiled; the options of a benchmark come after its own `--`.
+BENCH = $(CARGO) bench --locked -q --bench
+
+bench: what = bench
+bench: need-root deps ## Compare with perf record, side by side: some 15 minutes, leaves bench.json (as root)
+	@command -v perf >/dev/null || echo "perf is not installed (Debian: linux-perf): only our own side is measured" >&2
+	$(BENCH) compare -- --output bench.json $(ARGS)
+	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" bench.json target; fi
+
+bench-sustain: deps ## 64 simulated CPUs at 1,000 Hz: is it kept up with? 5 minutes, leaves bench-sustain.json
+	$(BENCH) sustain -- --output bench-sustain.json $(ARGS)
+
+bench-curves: deps ## How reports grow with samples, stacks, processes, mappings: leaves bench-curves.json
+	$(BENCH) curves -- --output bench-curves.json $(ARGS)
+
+bench-parts: deps ## Time encoding, decoding, interning, look-ups, folding, symbols by themselves
+	$(BENCH) capture --bench timeline --bench report --bench symbolize
+
 lint: deps ## Check format and lints, with and without the recording half
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
 
-clean: ## Remove what was built and what the demo left
+clean: ## Remove what was built and what demo and benchmarks left
 	$(CARGO) clean
-	rm -f demo.bprof demo.bprof.old demo.folded demo.svg
+	rm -f demo.bprof demo.bprof.old demo.folded demo.svg bench.json bench-sustain.json bench-curves.json
 
 need-cargo:
 	@command -v $(CARGO) >/dev/null || { \

@@ -1,0 +1,220 @@
+//! Who is compared: how each is started, and what it has recorded.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use perf_event::events::{Hardware, Software};
+use perf_event::{Builder, Counter};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::workload::Mix;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Contender {
+    /// A sampling event that nobody reads.
+    Floor,
+    Profiler,
+    /// `perf record -g`.
+    Perf,
+    /// `perf record -g -z`.
+    PerfZ,
+}
+
+/// Programs and places.
+pub struct Tools {
+    pub profiler: PathBuf,
+    pub perf: PathBuf,
+    pub event: String,
+    pub work: PathBuf,
+}
+
+/// What a recording holds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Recorded {
+    pub bytes: u64,
+    pub samples: u64,
+    pub lost: u64,
+}
+
+impl Contender {
+    pub fn named(name: &str) -> Option<Contender> {
+        let all = [
+            Contender::Floor,
+            Contender::Profiler,
+            Contender::Perf,
+            Contender::PerfZ,
+        ];
+        all.into_iter().find(|one| one.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Contender::Floor => "floor",
+            Contender::Profiler => "profiler",
+            Contender::Perf => "perf",
+            Contender::PerfZ => "perf-z",
+        }
+    }
+
+    pub fn says(self) -> &'static str {
+        match self {
+            Contender::Floor => "a bare event",
+            Contender::Profiler => "profiler record",
+            Contender::Perf => "perf record -g",
+            Contender::PerfZ => "perf record -g -z",
+        }
+    }
+
+    pub fn is_perf(self) -> bool {
+        matches!(self, Contender::Perf | Contender::PerfZ)
+    }
+
+    /// Where it records to.
+    pub fn capture(self, tools: &Tools) -> PathBuf {
+        let ending = if self.is_perf() { "data" } else { "bprof" };
+        tools.work.join(format!("{}.{ending}", self.name()))
+    }
+
+    /// Records for so many seconds; `None` of the floor, which is no process.
+    pub fn command(
+        self,
+        tools: &Tools,
+        mix: Mix,
+        pid: i32,
+        hz: u64,
+        seconds: f64,
+    ) -> Result<Option<Command>> {
+        let capture = self.capture(tools);
+        let (hz, seconds) = (hz.to_string(), seconds.to_string());
+        let target = match mix {
+            Mix::Deep => vec!["-p".to_owned(), pid.to_string()],
+            Mix::Mixed => vec!["-a".to_owned()],
+        };
+        let _ = fs::remove_file(&capture);
+        let mut command = match self {
+            Contender::Floor => return Ok(None),
+            Contender::Profiler => {
+                let mut command = Command::new(&tools.profiler);
+                command.args([
+                    "record",
+                    "-q",
+                    "-F",
+                    &hz,
+                    "-e",
+                    &tools.event,
+                    "-d",
+                    &seconds,
+                ]);
+                command.arg("-o").arg(&capture).args(target);
+                command
+            }
+            Contender::Perf | Contender::PerfZ => {
+                let mut command = Command::new(&tools.perf);
+                command.args(["record", "-g", "-F", &hz, "-e", &tools.event]);
+                if self == Contender::PerfZ {
+                    command.arg("-z");
+                }
+                command.arg("-o").arg(&capture).args(target);
+                command.args(["--", "sleep", &seconds]);
+                command
+            }
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(self.messages(tools))?);
+        Ok(Some(command))
+    }
+
+    /// Where what it says goes.
+    pub fn messages(self, tools: &Tools) -> PathBuf {
+        tools.work.join(format!("{}.messages", self.name()))
+    }
+
+    /// What is in the capture.
+    pub fn recorded(self, tools: &Tools) -> Result<Recorded> {
+        let capture = self.capture(tools);
+        let bytes = fs::metadata(&capture)
+            .with_context(|| self.said(tools))?
+            .len();
+        let recorded = match self {
+            Contender::Floor => Recorded::default(),
+            Contender::Profiler => in_capture(&tools.profiler, &capture)?,
+            Contender::Perf | Contender::PerfZ => in_perf_data(&tools.perf, &capture)?,
+        };
+        Ok(Recorded { bytes, ..recorded })
+    }
+
+    pub fn said(self, tools: &Tools) -> String {
+        let text = fs::read_to_string(self.messages(tools)).unwrap_or_default();
+        format!("{} left no capture: {}", self.says(), text.trim())
+    }
+}
+
+fn in_capture(profiler: &Path, capture: &Path) -> Result<Recorded> {
+    let output = Command::new(profiler)
+        .args(["info", "--json"])
+        .arg(capture)
+        .output()?;
+    ensure!(output.status.success(), "the capture cannot be read");
+    let info: Value = serde_json::from_slice(&output.stdout)?;
+    let number = |name: &str| {
+        let number = info[name].as_u64();
+        number.with_context(|| format!("profiler info says nothing of {name}"))
+    };
+    Ok(Recorded {
+        bytes: 0,
+        samples: number("samples")?,
+        lost: number("lost")?,
+    })
+}
+
+/// From what `perf report --stats` counts: records are lost by the chunk, samples one by one (`LOST_SAMPLES`, newer ones).
+fn in_perf_data(perf: &Path, capture: &Path) -> Result<Recorded> {
+    let output = Command::new(perf)
+        .args(["report", "--stats", "-i"])
+        .arg(capture)
+        .stderr(Stdio::null())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = |name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(name));
+        let words = line.and_then(|line| line.split_once(':'));
+        words
+            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    Ok(Recorded {
+        bytes: 0,
+        samples: number("SAMPLE events"),
+        lost: number("LOST events") + number("LOST_SAMPLES events"),
+    })
+}
+
+/// The floor: on each CPU an event as profilers open it, without a ring, a program or a stack. It lasts as long as this.
+pub struct BareEvents {
+    _counters: Vec<Counter>,
+}
+
+impl BareEvents {
+    pub fn open(event: &str, hz: u64) -> Result<BareEvents> {
+        let cpus = bprof::record::cpus::online()?;
+        let open = |cpu: &u32| {
+            let mut builder = match event {
+                "cycles" => Builder::new(Hardware::CPU_CYCLES),
+                _ => Builder::new(Software::CPU_CLOCK),
+            };
+            builder.include_kernel().sample_frequency(hz);
+            let mut counter = builder.any_pid().one_cpu(*cpu as usize).build()?;
+            counter.enable()?;
+            Ok(counter)
+        };
+        let counters: std::io::Result<_> = cpus.iter().map(open).collect();
+        Ok(BareEvents {
+            _counters: counters.context("a bare sampling event cannot be opened")?,
+        })
+    }
+}
