@@ -54,7 +54,7 @@ struct Count {
 
 /// What lacks, most samples first. Places must be resolved.
 pub(super) fn missing(counter: &Counter) -> Vec<Missing> {
-    let nodes = &counter.stacks.nodes;
+    let nodes = counter.stacks.nodes();
     let lacking = |place| counter.symbolizer.lacking(place);
     let mut counts: BTreeMap<Lacking, Count> = BTreeMap::new();
 
