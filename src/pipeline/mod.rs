@@ -24,9 +24,6 @@ mod stacks;
 mod stream;
 mod tally;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
 use crate::capture::{Aids, Reader};
 use crate::event::BuildId;
 use crate::profile::{Frame, FrameKind, NameId, Names, Profile, Row, StackId};
@@ -37,7 +34,7 @@ pub use pack::{Hits, hits};
 pub use stream::{Sink, Summary, stream};
 
 use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
-use tally::{Count, PlaceRow};
+use tally::Rows;
 
 /// Is told how far long work is.
 pub trait Progress {
@@ -135,7 +132,7 @@ struct Counter {
     kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
     stacks: PlaceStacks,
-    rows: HashMap<PlaceRow, Count, FixedState>,
+    rows: Rows,
 }
 
 impl Counter {
@@ -176,8 +173,9 @@ impl Counter {
 
     fn finish(mut self) -> Profile {
         let named = self.named_stacks();
-        let mut rows: Vec<Row> = std::mem::take(&mut self.rows)
-            .into_iter()
+        let rows = std::mem::take(&mut self.rows);
+        let mut rows: Vec<Row> = rows
+            .iter()
             .map(|((process, event, stack), count)| Row {
                 process,
                 event,
@@ -206,14 +204,14 @@ impl Counter {
     /// Samples of each stack of places with those of its callees: each node passes its samples on to its caller.
     fn samples_of_nodes(&self) -> Vec<u64> {
         let mut samples = vec![0u64; self.stacks.len() + 1];
-        for ((_, _, stack), count) in &self.rows {
-            if let Some(sum) = samples.get_mut(*stack as usize) {
+        for ((_, _, stack), count) in self.rows.iter() {
+            if let Some(sum) = samples.get_mut(stack as usize) {
                 *sum = sum.saturating_add(count.samples);
             }
         }
-        for (i, (caller, _)) in self.stacks.nodes().iter().enumerate().rev() {
+        for (i, (caller, _)) in self.stacks.nodes().enumerate().rev() {
             let count = samples.get(i + 1).copied().unwrap_or(0);
-            if let Some(sum) = samples.get_mut(*caller as usize) {
+            if let Some(sum) = samples.get_mut(caller as usize) {
                 *sum = sum.saturating_add(count);
             }
         }
@@ -224,9 +222,9 @@ impl Counter {
     fn count_names(&mut self) {
         let samples = self.samples_of_nodes();
         let mut of_places = vec![0u64; self.symbolizer.places().places().len()];
-        let nodes = self.stacks.nodes().iter();
+        let nodes = self.stacks.nodes();
         for ((_, place), count) in nodes.zip(samples.iter().skip(1)) {
-            match *place {
+            match place {
                 CUT => {}
                 STRAY => self.symbolizer.count_ended_early(*count),
                 BEFORE_EXEC => self.symbolizer.count_before_exec(*count),
@@ -252,10 +250,10 @@ impl Counter {
         let mut named: Vec<StackId> = Vec::with_capacity(self.stacks.len() + 1);
         named.push(0);
         for (caller, place) in self.stacks.nodes() {
-            let mut stack = named.get(*caller as usize).copied().unwrap_or(0);
-            if *place == CUT {
+            let mut stack = named.get(caller as usize).copied().unwrap_or(0);
+            if place == CUT {
                 stack = stacks.push(stack, marker);
-            } else if let Some(resolution) = self.symbolizer.resolution(*place) {
+            } else if let Some(resolution) = self.symbolizer.resolution(place) {
                 for part in &resolution.chain {
                     stack = stacks.push(stack, part.frame);
                 }

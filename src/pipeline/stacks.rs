@@ -71,6 +71,78 @@ impl Memo {
     }
 }
 
+/// The stacks of one table as callers, remembered where a walk from another stack may come by.
+#[derive(Debug)]
+struct Known {
+    /// By node: another node than the next is called from it, or a stack ended in a callee of it.
+    parts: Vec<bool>,
+    stacks: Memo,
+}
+
+impl Known {
+    fn new() -> Known {
+        Known {
+            parts: Vec::new(),
+            stacks: Memo::new(),
+        }
+    }
+
+    fn begin(&mut self, table: &StackTable) {
+        self.stacks.forget();
+        self.stacks.resize(table.nodes.len() + 1);
+        self.parts.clear();
+        self.parts.resize(table.nodes.len() + 1, false);
+        for (before, node) in table.nodes.iter().enumerate() {
+            if node.parent as usize != before {
+                self.part(node.parent);
+            }
+        }
+    }
+
+    fn part(&mut self, number: u32) {
+        if let Some(parts) = self.parts.get_mut(number as usize) {
+            *parts = true;
+        }
+    }
+
+    fn parts(&self, number: u32) -> bool {
+        self.parts.get(number as usize).copied().unwrap_or(false)
+    }
+
+    /// Walks from `caller` towards the root as far as nothing is known, and gives the stack that is known there, or
+    /// `base` at the root. What was passed is left in `path`.
+    fn walk_up(
+        &mut self,
+        table: &StackTable,
+        caller: u32,
+        base: u32,
+        path: &mut Vec<(u32, u32)>,
+    ) -> u32 {
+        path.clear();
+        // Many stacks may end along one chain: none of them is to walk further than to the next.
+        self.part(caller);
+        let mut at = caller;
+        loop {
+            if self.parts(at)
+                && let Some(stack) = self.stacks.get(at)
+            {
+                return stack;
+            }
+            let Some((parent, address)) = node(table, at) else {
+                return base;
+            };
+            path.push((at, address));
+            at = parent;
+        }
+    }
+
+    fn set(&mut self, number: u32, stack: u32) {
+        if self.parts(number) {
+            self.stacks.set(number, stack);
+        }
+    }
+}
+
 /// What the addresses of a view are.
 #[derive(Debug)]
 struct AddressMemo {
@@ -105,12 +177,12 @@ pub(super) struct Lookup {
     /// What `user` is of: the view, and whether the stack is cut.
     context: Option<((ViewId, bool), bool)>,
     /// User stacks as callers.
-    user: Memo,
+    user: Known,
     kernel_places: AddressMemo,
     /// The user stack that `kernel` is on top of.
     base: Option<u32>,
     /// Kernel stacks as callers.
-    kernel: Memo,
+    kernel: Known,
     path: Vec<(u32, u32)>,
 }
 
@@ -120,10 +192,10 @@ impl Lookup {
             view: None,
             user_places: AddressMemo::new(),
             context: None,
-            user: Memo::new(),
+            user: Known::new(),
             kernel_places: AddressMemo::new(),
             base: None,
-            kernel: Memo::new(),
+            kernel: Known::new(),
             path: Vec::new(),
         }
     }
@@ -133,8 +205,8 @@ impl Lookup {
         self.view = None;
         self.context = None;
         self.base = None;
-        self.user.resize(tables.user.nodes.len() + 1);
-        self.kernel.resize(tables.kernel.nodes.len() + 1);
+        self.user.begin(&tables.user);
+        self.kernel.begin(&tables.kernel);
         self.kernel_places.forget(tables.kernel.addresses.len());
     }
 
@@ -177,7 +249,7 @@ impl Lookup {
         }
         if self.context != Some((view, user_cut)) {
             self.context = Some((view, user_cut));
-            self.user.forget();
+            self.user.stacks.forget();
         }
     }
 
@@ -191,7 +263,9 @@ impl Lookup {
         places: &mut Places,
         stacks: &mut PlaceStacks,
     ) -> u32 {
-        let mut stack = walk_up(&tables.user, parent, base, &self.user, &mut self.path);
+        let mut stack = self
+            .user
+            .walk_up(&tables.user, parent, base, &mut self.path);
         while let Some((number, address)) = self.path.pop() {
             let place = match self.user_places.callers.get(address) {
                 Some(place) => place,
@@ -249,9 +323,11 @@ impl Lookup {
     ) -> u32 {
         if self.base != Some(base) {
             self.base = Some(base);
-            self.kernel.forget();
+            self.kernel.stacks.forget();
         }
-        let mut stack = walk_up(&tables.kernel, parent, base, &self.kernel, &mut self.path);
+        let mut stack = self
+            .kernel
+            .walk_up(&tables.kernel, parent, base, &mut self.path);
         let memo = &mut self.kernel_places;
         let mut place = |memo: &mut Memo, address: u32, is_return| {
             memo.get(address).unwrap_or_else(|| {
@@ -267,29 +343,6 @@ impl Lookup {
             self.kernel.set(number, stack);
         }
         stacks.push(stack, place(&mut memo.leaves, address, false))
-    }
-}
-
-/// Walks from `node` towards the root as far as nothing is known, and gives the stack that is known there, or `base` at the
-/// root. What was passed is left in `path`.
-fn walk_up(
-    table: &StackTable,
-    node_number: u32,
-    base: u32,
-    known: &Memo,
-    path: &mut Vec<(u32, u32)>,
-) -> u32 {
-    path.clear();
-    let mut at = node_number;
-    loop {
-        if let Some(stack) = known.get(at) {
-            return stack;
-        }
-        let Some((parent, address)) = node(table, at) else {
-            return base;
-        };
-        path.push((at, address));
-        at = parent;
     }
 }
 

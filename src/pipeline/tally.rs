@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::segment::{Key, Segment};
-use super::stacks::{BEFORE_EXEC, Lookup, PlaceStacks};
+use super::stacks::{Lookup, PlaceStacks};
 use super::{Progress, about};
 use crate::capture::{Reader, SegmentReader};
 use crate::event::ProcessKey;
@@ -36,8 +36,79 @@ impl Count {
     }
 }
 
+/// Counts by packed key. Samples of one key are mostly few and near each other: they are put in a list that is sorted now and
+/// then.
+#[derive(Debug, Default)]
+struct Counts {
+    list: Vec<(u128, Count)>,
+    /// Length at which those of one key are put together next.
+    limit: usize,
+}
+
+/// Counts that are kept before those of one key are put together.
+const UNSORTED: usize = 1 << 16;
+
+impl Counts {
+    fn add(&mut self, key: u128, weight: u64) {
+        if self.list.len() >= self.limit {
+            self.compact();
+            self.limit = UNSORTED.max(2 * self.list.len());
+        }
+        self.list.push((key, Count { samples: 1, weight }));
+    }
+
+    fn compact(&mut self) {
+        self.list.sort_unstable_by_key(|(key, _)| *key);
+        self.list.dedup_by(|(key, count), (kept, sum)| {
+            let same = key == kept;
+            if same {
+                sum.add(*count);
+            }
+            same
+        });
+    }
+
+    /// Each key once, ascending.
+    fn sorted(mut self) -> Vec<(u128, Count)> {
+        self.compact();
+        self.list
+    }
+}
+
 /// (process, event, stack of places): what a row of the profile comes from.
 pub(super) type PlaceRow = (u32, u8, u32);
+
+/// Counts of rows. Most stacks are of one process only: its count is by the stack's number, and only those of others are
+/// looked for.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Process, event and count of each stack; no samples where there are none yet.
+    first: Vec<(u32, u8, Count)>,
+    others: HashMap<PlaceRow, Count, FixedState>,
+}
+
+impl Rows {
+    pub fn add(&mut self, row: PlaceRow, count: Count) {
+        let (process, event, stack) = row;
+        let at = stack as usize;
+        if self.first.len() <= at {
+            self.first.resize(at + 1, (0, 0, Count::default()));
+        }
+        match self.first.get_mut(at) {
+            Some(first) if first.2.samples == 0 => *first = (process, event, count),
+            Some(first) if (first.0, first.1) == (process, event) => first.2.add(count),
+            _ => self.others.entry(row).or_default().add(count),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (PlaceRow, Count)> + '_ {
+        let first = self.first.iter().enumerate();
+        let first = first.filter(|(_, (.., count))| count.samples > 0);
+        let first =
+            first.map(|(at, (process, event, count))| ((*process, *event, at as u32), *count));
+        first.chain(self.others.iter().map(|(row, count)| (*row, *count)))
+    }
+}
 
 /// What some segments have in them.
 #[derive(Debug, Default)]
@@ -50,7 +121,7 @@ pub(super) struct Tally {
     process_index: HashMap<Process, u32>,
     pub places: Places,
     pub stacks: PlaceStacks,
-    pub rows: HashMap<PlaceRow, Count, FixedState>,
+    pub rows: Rows,
 }
 
 /// Counts all samples of a capture.
@@ -136,16 +207,13 @@ impl Tally {
     ) {
         let about = &mut self.about;
         let mut segment = Segment::new(Arc::clone(perf_maps));
-        let mut counts: HashMap<u128, Count, FixedState> = HashMap::default();
+        let mut counts = Counts::default();
         loop {
             match reader.next_frame() {
                 Ok(Some(frame)) => {
                     let samples = frame.samples;
                     segment.frame(frame.tables, samples, |sample, key| {
-                        counts.entry(key.pack()).or_default().add(Count {
-                            samples: 1,
-                            weight: sample.weight,
-                        });
+                        counts.add(key.pack(), sample.weight);
                     });
                     about.samples = about.samples.saturating_add(samples.len() as u64);
                     frame_read();
@@ -162,8 +230,7 @@ impl Tally {
         about::add_losses(about, &tables.losses);
 
         // In a fixed order, so that equal captures give equal numbers.
-        let mut counts: Vec<(u128, Count)> = counts.into_iter().collect();
-        counts.sort_unstable_by_key(|(key, _)| *key);
+        let counts = counts.sorted();
         lookup.begin(tables);
         // Keys of one view follow each other.
         let mut of_view = None;
@@ -186,8 +253,7 @@ impl Tally {
             };
             of_view = Some((key.view, process));
             if let Some(process) = process {
-                let row = self.rows.entry((process, key.event, stack)).or_default();
-                row.add(count);
+                self.rows.add((process, key.event, stack), count);
             }
         }
     }
@@ -228,18 +294,69 @@ impl Tally {
         let mut stacks: Vec<u32> = Vec::with_capacity(other.stacks.len() + 1);
         stacks.push(0);
         for (caller, place) in other.stacks.nodes() {
-            let caller = stacks.get(*caller as usize).copied().unwrap_or(0);
+            let caller = stacks.get(caller as usize).copied().unwrap_or(0);
             // Marks are no places and the same everywhere.
-            let place = match places.get(*place as usize) {
-                Some(place) if *place < BEFORE_EXEC => *place,
-                _ => *place,
-            };
+            let place = places.get(place as usize).copied().unwrap_or(place);
             stacks.push(self.stacks.push(caller, place));
         }
-        for ((process, event, stack), count) in other.rows {
+        for ((process, event, stack), count) in other.rows.iter() {
             let number = |list: &[u32], i: u32| list.get(i as usize).copied().unwrap_or(0);
             let row = (number(&processes, process), event, number(&stacks, stack));
-            self.rows.entry(row).or_default().add(count);
+            self.rows.add(row, count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_of_several_processes_has_a_row_for_each() {
+        let mut rows = Rows::default();
+        let one = Count {
+            samples: 1,
+            weight: 10,
+        };
+        for row in [
+            (5, 0, 3),
+            (6, 0, 3),
+            (5, 1, 3),
+            (5, 0, 3),
+            (6, 0, 3),
+            (7, 0, 0),
+        ] {
+            rows.add(row, one);
+        }
+        let mut list: Vec<_> = rows
+            .iter()
+            .map(|(row, c)| (row, c.samples, c.weight))
+            .collect();
+        list.sort_unstable();
+        let expected = [
+            ((5, 0, 3), 2, 20),
+            ((5, 1, 3), 1, 10),
+            ((6, 0, 3), 2, 20),
+            ((7, 0, 0), 1, 10),
+        ];
+        assert_eq!(list, expected);
+    }
+
+    #[test]
+    fn counts_of_a_key_are_put_together_whenever_they_come() {
+        let mut counts = Counts::default();
+        let samples = 3 * UNSORTED as u64 + 5;
+        for i in 0..samples {
+            counts.add(u128::from(i % 7) << 70, 2);
+        }
+        assert!(counts.list.len() <= UNSORTED);
+        let sorted = counts.sorted();
+        let keys: Vec<u128> = sorted.iter().map(|(key, _)| key >> 70).collect();
+        assert_eq!(keys, [0, 1, 2, 3, 4, 5, 6]);
+        let samples_of = |i: usize| sorted.get(i).map(|(_, c)| (c.samples, c.weight));
+        let first = samples.div_ceil(7);
+        assert_eq!(samples_of(0), Some((first, 2 * first)));
+        let all: u64 = sorted.iter().map(|(_, count)| count.samples).sum();
+        assert_eq!(all, samples);
     }
 }

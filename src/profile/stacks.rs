@@ -1,9 +1,7 @@
 //! Stacks as a tree.
 
-use std::hash::BuildHasher;
-
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::HashMap;
 
 use super::{FrameId, StackId};
 
@@ -15,31 +13,29 @@ pub struct Stacks {
     nodes: Vec<(StackId, FrameId)>,
     /// Those nodes whose number is not their caller's + 1. Most nodes follow their caller, so that walking down a known
     /// stack is mostly walking through `nodes`; only where stacks part is the index asked.
-    index: HashTable<StackId>,
-    hasher: RandomState,
+    index: HashMap<(StackId, FrameId), StackId, RandomState>,
 }
 
 impl Stacks {
     /// The stack `frame` called from `caller`.
+    #[inline]
     pub fn push(&mut self, caller: StackId, frame: FrameId) -> StackId {
-        let wanted = (caller, frame);
-        let nodes = &self.nodes;
-        if nodes.get(caller as usize) == Some(&wanted) {
+        if self.nodes.get(caller as usize) == Some(&(caller, frame)) {
             return caller + 1;
         }
-        let hash = self.hasher.hash_one(wanted);
-        let at = |id: &StackId| nodes.get((*id as usize).wrapping_sub(1)).copied();
-        if let Some(id) = self.index.find(hash, |id| at(id) == Some(wanted)) {
-            return *id;
+        self.push_parted(caller, frame)
+    }
+
+    fn push_parted(&mut self, caller: StackId, frame: FrameId) -> StackId {
+        let next = self.nodes.len() as StackId + 1;
+        if next != caller + 1 {
+            let id = *self.index.entry((caller, frame)).or_insert(next);
+            if id != next {
+                return id;
+            }
         }
-        let id = nodes.len() as StackId + 1;
-        if id != caller + 1 {
-            let hasher = &self.hasher;
-            self.index
-                .insert_unique(hash, id, |id| hasher.hash_one(at(id).unwrap_or_default()));
-        }
-        self.nodes.push(wanted);
-        id
+        self.nodes.push((caller, frame));
+        next
     }
 
     /// (caller's stack, frame) of `stack`; `None` for the empty stack.
@@ -48,8 +44,10 @@ impl Stacks {
     }
 
     /// (caller's stack, frame) of stack 1 and all after it.
-    pub fn nodes(&self) -> &[(StackId, FrameId)] {
-        &self.nodes
+    pub fn nodes(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (StackId, FrameId)> + ExactSizeIterator + '_ {
+        self.nodes.iter().copied()
     }
 
     /// Number of stacks, the empty one left out.
@@ -145,6 +143,22 @@ mod tests {
         assert_eq!(stacks.len(), 7);
         assert_eq!(stacks.frames(5).collect::<Vec<_>>(), [4, 2, 1]);
         assert_eq!(stacks.leaf(0), None);
+    }
+
+    #[test]
+    fn many_callees_are_found_again() {
+        let mut stacks = Stacks::default();
+        let root = stacks.push(0, 7);
+        let callees: Vec<u32> = (0..100).map(|frame| stacks.push(root, frame)).collect();
+        let below: Vec<u32> = callees.iter().map(|at| stacks.push(*at, 5)).collect();
+        assert_eq!(stacks.len(), 201);
+        for (frame, (callee, below)) in callees.iter().zip(&below).enumerate() {
+            assert_eq!(stacks.push(root, frame as u32), *callee);
+            assert_eq!(stacks.push(*callee, 5), *below);
+            assert_eq!(stacks.leaf(*callee), Some((root, frame as u32)));
+        }
+        assert_eq!(stacks.len(), 201);
+        assert_eq!(stacks.nodes().len(), 201);
     }
 
     #[test]

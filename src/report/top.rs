@@ -84,9 +84,9 @@ fn count(profile: &Profile, numbers: &[Option<u32>], functions: usize) -> Vec<Co
         }
     }
     // From here on with the weights of callees: a caller's number is smaller.
-    for (i, (caller, _)) in stacks.nodes().iter().enumerate().rev() {
+    for (i, (caller, _)) in stacks.nodes().enumerate().rev() {
         let weight = weights.get(i + 1).copied().unwrap_or(0);
-        if let Some(sum) = weights.get_mut(*caller as usize) {
+        if let Some(sum) = weights.get_mut(caller as usize) {
             *sum = sum.saturating_add(weight);
         }
     }
