@@ -4,7 +4,7 @@
 //! ```text
 //! record, on the production box                             report, anywhere, later
 //! ------------------------------                            -----------------------
-//! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof (memory-mapped)
+//! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof
 //!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded
 //!      walk kernel+user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping

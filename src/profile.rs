@@ -4,11 +4,15 @@
 //! Text here is true: names are as in the files, only invalid UTF-8 is replaced. Each view makes it safe
 //! for its own output.
 
+mod stacks;
+
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
+
+pub use stacks::{Callees, Stacks};
 
 use crate::event::{BuildId, LossClass, Pid, ProcessKey, Timestamp};
 
@@ -113,51 +117,6 @@ impl Names {
     }
 }
 
-/// Stacks as a tree: a stack is its leaf's node, a node's parent its caller's.
-#[derive(Debug, Default)]
-pub struct Stacks {
-    /// (caller's stack, frame) of stack `i + 1`.
-    nodes: Vec<(StackId, FrameId)>,
-    index: HashMap<(StackId, FrameId), StackId>,
-}
-
-impl Stacks {
-    /// The stack `frame` called from `caller`.
-    pub fn push(&mut self, caller: StackId, frame: FrameId) -> StackId {
-        let next = self.nodes.len() as StackId + 1;
-        let id = *self.index.entry((caller, frame)).or_insert(next);
-        if id == next {
-            self.nodes.push((caller, frame));
-        }
-        id
-    }
-
-    /// (caller's stack, frame) of `stack`; `None` for the empty stack.
-    pub fn leaf(&self, stack: StackId) -> Option<(StackId, FrameId)> {
-        self.nodes.get((stack as usize).checked_sub(1)?).copied()
-    }
-
-    /// Number of stacks, the empty one left out.
-    pub fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Whether there is no stack but the empty one.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    /// The frames of `stack`, leaf first.
-    pub fn frames(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
-        let mut at = stack;
-        std::iter::from_fn(move || {
-            let (caller, frame) = self.leaf(at)?;
-            at = caller;
-            Some(frame)
-        })
-    }
-}
-
 /// A process under one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Process {
@@ -197,7 +156,7 @@ pub struct Profile {
     pub rows: Vec<Row>,
     /// How many frames have names.
     pub naming: Naming,
-    /// What would have to be brought to name the others, most samples first.
+    /// What would have to be brought to name the others, most samples first; empty where it was not asked for.
     pub missing: Vec<Missing>,
 }
 
@@ -465,10 +424,21 @@ pub struct SampleView<'a> {
     pub flags: u8,
     /// Weight.
     pub weight: u64,
-    /// Kernel frames, leaf first, with their addresses as sampled.
-    pub kernel: &'a [(u64, &'a Resolution)],
-    /// User frames, leaf first, with their addresses as sampled.
-    pub user: &'a [(u64, &'a Resolution)],
+    /// Kernel frames, leaf first.
+    pub kernel: &'a [SampleFrame<'a>],
+    /// User frames, leaf first.
+    pub user: &'a [SampleFrame<'a>],
+}
+
+/// A frame of a sample.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleFrame<'a> {
+    /// As sampled.
+    pub address: u64,
+    /// Number of what the address stands for: all frames with one number have the same resolution.
+    pub place: u32,
+    /// What it stands for.
+    pub resolution: &'a Resolution,
 }
 
 #[cfg(test)]

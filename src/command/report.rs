@@ -60,7 +60,10 @@ fn report(
 ) -> io::Result<Done> {
     let mut warn = |message: &str| tell(message);
     if args.view.standard {
-        let mut sink = Printer { output };
+        let mut sink = Printer {
+            output,
+            samples: standard::Samples::default(),
+        };
         let summary = pipeline::stream(reader, options, &mut sink, &mut warn)?;
         output = sink.output;
         standard::closing(
@@ -76,7 +79,11 @@ fn report(
         });
     }
     let mut progress = Bar::new(reader.frames().len());
-    let profile = pipeline::profile(reader, options, &mut progress, &mut warn);
+    let profile = if args.view.missing {
+        pipeline::profile_with_missing(reader, options, &mut progress, &mut warn)
+    } else {
+        pipeline::profile(reader, options, &mut progress, &mut warn)
+    };
     if args.view.missing && args.json {
         tell_verdict(&profile);
         missing::json(&profile, &mut output)?;
@@ -151,6 +158,7 @@ fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
 /// Prints samples as they come.
 struct Printer {
     output: Output,
+    samples: standard::Samples,
 }
 
 impl Sink for Printer {
@@ -161,7 +169,7 @@ impl Sink for Printer {
     }
 
     fn sample(&mut self, about: &About, names: &Names, sample: &SampleView<'_>) -> io::Result<()> {
-        standard::sample(about, names, sample, &mut self.output)
+        self.samples.write(about, names, sample, &mut self.output)
     }
 
     fn flush(&mut self) -> io::Result<()> {

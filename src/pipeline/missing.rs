@@ -54,28 +54,28 @@ struct Count {
 
 /// What lacks, most samples first. Places must be resolved.
 pub(super) fn missing(counter: &Counter) -> Vec<Missing> {
-    let nodes = &counter.stacks.nodes;
+    let nodes = || counter.stacks.nodes();
     let lacking = |place| counter.symbolizer.lacking(place);
     let mut counts: BTreeMap<Lacking, Count> = BTreeMap::new();
 
     // Downwards: what lacks on the way from the root to each node.
     let mut sets = Sets::default();
-    let mut set_of: Vec<SetId> = Vec::with_capacity(nodes.len() + 1);
+    let mut set_of: Vec<SetId> = Vec::with_capacity(counter.stacks.len() + 1);
     set_of.push(0);
-    for (caller, place) in nodes {
-        let above = set_of.get(*caller as usize).copied().unwrap_or(0);
-        set_of.push(match lacking(*place) {
+    for (caller, place) in nodes() {
+        let above = set_of.get(caller as usize).copied().unwrap_or(0);
+        set_of.push(match lacking(place) {
             Some((thing, _)) => sets.with(above, thing),
             None => above,
         });
     }
     let mut samples_of_set: HashMap<SetId, u64> = HashMap::new();
-    let mut samples = vec![0u64; nodes.len() + 1];
-    for ((_, _, stack), count) in &counter.rows {
-        let set = set_of.get(*stack as usize).copied().unwrap_or(0);
+    let mut samples = vec![0u64; counter.stacks.len() + 1];
+    for ((_, _, stack), count) in counter.rows.iter() {
+        let set = set_of.get(stack as usize).copied().unwrap_or(0);
         let sum = samples_of_set.entry(set).or_default();
         *sum = sum.saturating_add(count.samples);
-        if let Some(sum) = samples.get_mut(*stack as usize) {
+        if let Some(sum) = samples.get_mut(stack as usize) {
             *sum = sum.saturating_add(count.samples);
         }
     }
@@ -87,12 +87,12 @@ pub(super) fn missing(counter: &Counter) -> Vec<Missing> {
     }
 
     // Upwards: each node passes its samples on to its caller.
-    for (i, (caller, place)) in nodes.iter().enumerate().rev() {
+    for (i, (caller, place)) in nodes().enumerate().rev() {
         let here = samples.get(i + 1).copied().unwrap_or(0);
-        if let Some(sum) = samples.get_mut(*caller as usize) {
+        if let Some(sum) = samples.get_mut(caller as usize) {
             *sum = sum.saturating_add(here);
         }
-        if let Some((thing, reason)) = lacking(*place) {
+        if let Some((thing, reason)) = lacking(place) {
             let count = counts.entry(thing).or_default();
             count.frames = count.frames.saturating_add(here);
             if count.reason.is_none_or(|r| r == Reason::NoSymbol) {

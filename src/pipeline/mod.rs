@@ -15,24 +15,26 @@
 
 mod about;
 mod inventory;
+mod lists;
 mod missing;
 mod pack;
 pub mod packing;
 mod segment;
+mod stacks;
 mod stream;
+mod tally;
 
-use hashbrown::HashMap;
-
-use crate::capture::{Aids, Reader, SegmentReader};
-use crate::event::{BuildId, ProcessKey};
-use crate::profile::{Frame, FrameKind, NameId, Names, Process, Profile, Row, StackId};
-use crate::symbolize::{Aid, KernelIdentity, Options, Symbolizer};
+use crate::capture::{Aids, Reader};
+use crate::event::BuildId;
+use crate::profile::{Frame, FrameKind, NameId, Names, Profile, Row, StackId};
+use crate::symbolize::{Aid, KernelIdentity, Options, PlaceId, Symbolizer};
 
 pub use inventory::inventory;
 pub use pack::{Hits, hits};
 pub use stream::{Sink, Summary, stream};
 
-use segment::{BEFORE_EXEC, CUT, Key, Lookup, PlaceStacks, STRAY, Segment};
+use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
+use tally::Rows;
 
 /// Is told how far long work is.
 pub trait Progress {
@@ -61,12 +63,29 @@ pub fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let mut counter = Counter::new(reader, options);
-    for segment in reader.segments() {
-        counter.segment(segment, progress);
-    }
+    let mut counter = Counter::new(reader, options, progress);
     progress.symbolizing();
-    let profile = counter.finish(warn);
+    counter.resolve(warn);
+    let profile = counter.finish();
+    progress.done();
+    profile
+}
+
+/// As [`profile`], and finds out what would have to be brought to name the frames without a name.
+pub fn profile_with_missing(
+    reader: &Reader,
+    options: Options,
+    progress: &mut dyn Progress,
+    warn: &mut dyn FnMut(&str),
+) -> Profile {
+    let mut counter = Counter::new(reader, options, progress);
+    progress.symbolizing();
+    counter.resolve(warn);
+    let missing = missing::missing(&counter);
+    let profile = Profile {
+        missing,
+        ..counter.finish()
+    };
     progress.done();
     profile
 }
@@ -108,110 +127,40 @@ fn symbolizer(reader: &Reader, options: Options) -> (Symbolizer, Vec<String>) {
     )
 }
 
-/// Counts of one key.
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    samples: u64,
-    weight: u64,
-}
-
-impl Count {
-    fn add(&mut self, samples: u64, weight: u64) {
-        self.samples = self.samples.saturating_add(samples);
-        self.weight = self.weight.saturating_add(weight);
-    }
-}
-
-/// (process, event, stack of places): what a row of the profile comes from.
-type PlaceRow = (u32, u8, u32);
-
 struct Counter {
     profile: Profile,
     kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
-    processes: HashMap<Process, u32>,
     stacks: PlaceStacks,
-    rows: HashMap<PlaceRow, Count>,
+    rows: Rows,
 }
 
 impl Counter {
-    fn new(reader: &Reader, options: Options) -> Counter {
-        let (symbolizer, damage) = symbolizer(reader, options);
-        let mut profile = Profile {
-            about: about::about(reader),
-            ..Profile::default()
-        };
+    /// Counts all samples; nothing is named yet.
+    fn new(reader: &Reader, options: Options, progress: &mut dyn Progress) -> Counter {
+        let (mut symbolizer, damage) = symbolizer(reader, options);
+        let mut about = about::about(reader);
         let kernel_build_id = reader.header().kernel_build_id.clone();
-        profile.about.damage.extend(damage);
-        profile.about.samples = 0;
+        let tally = tally::count(reader, symbolizer.perf_maps(), progress);
+        about.damage.extend(damage);
+        about.damage.extend(tally.about.damage);
+        let damaged = tally.about.damaged_samples;
+        about.damaged_samples = about.damaged_samples.saturating_add(damaged);
+        about.samples = tally.about.samples;
+        about.losses = tally.about.losses;
+        *symbolizer.places() = tally.places;
         Counter {
-            profile,
+            profile: Profile {
+                about,
+                names: tally.names,
+                processes: tally.processes,
+                ..Profile::default()
+            },
             kernel_build_id,
             symbolizer,
-            processes: HashMap::new(),
-            stacks: PlaceStacks::default(),
-            rows: HashMap::new(),
+            stacks: tally.stacks,
+            rows: tally.rows,
         }
-    }
-
-    /// Counts one segment by numbers, then turns the numbers into places.
-    fn segment(&mut self, mut reader: SegmentReader<'_>, progress: &mut dyn Progress) {
-        let about = &mut self.profile.about;
-        let mut segment = Segment::new();
-        let mut counts: HashMap<Key, Count, foldhash::fast::FixedState> = HashMap::default();
-        loop {
-            match reader.next_frame() {
-                Ok(Some(frame)) => {
-                    let samples = frame.samples;
-                    segment.frame(frame.tables, &self.symbolizer, samples, |sample, key| {
-                        counts.entry(key).or_default().add(1, sample.weight);
-                    });
-                    about.samples = about.samples.saturating_add(samples.len() as u64);
-                    progress.frame();
-                }
-                Ok(None) => break,
-                Err(damage) => {
-                    about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
-                    about.damage.push(damage.to_string());
-                    break;
-                }
-            }
-        }
-        let tables = reader.tables();
-        about::add_losses(about, &tables.losses);
-
-        // In a fixed order, so that equal captures give equal numbers.
-        let mut counts: Vec<(Key, Count)> = counts.into_iter().collect();
-        counts.sort_unstable_by_key(|(key, _)| *key);
-        let mut lookup = Lookup::default();
-        for (key, count) in counts {
-            let stack = lookup.stack(
-                key,
-                &mut segment,
-                tables,
-                &mut self.symbolizer,
-                &mut self.stacks,
-            );
-            let Some(process) = segment.process(key.view) else {
-                continue;
-            };
-            let name = segment.process_name(key.view, tables);
-            let process = self.process(process, name);
-            let row = self.rows.entry((process, key.event, stack)).or_default();
-            row.add(count.samples, count.weight);
-        }
-    }
-
-    fn process(&mut self, key: ProcessKey, name: &[u8]) -> u32 {
-        let process = Process {
-            key,
-            name: self.profile.names.intern_bytes(name),
-        };
-        let processes = &mut self.profile.processes;
-        *self.processes.entry(process).or_insert_with(|| {
-            processes.push(process);
-            processes.len() as u32 - 1
-        })
     }
 
     fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
@@ -222,70 +171,91 @@ impl Counter {
         self.count_names();
     }
 
-    fn finish(mut self, warn: &mut dyn FnMut(&str)) -> Profile {
-        self.resolve(warn);
-        self.profile.missing = missing::missing(&self);
-        let stacks = self.named_stacks();
-        let mut rows: HashMap<(u32, u8, StackId), Count> = HashMap::new();
-        for ((process, event, stack), count) in &self.rows {
-            let stack = (*stack as usize).checked_sub(1).and_then(|i| stacks.get(i));
-            let key = (*process, *event, stack.copied().unwrap_or(0));
-            rows.entry(key)
-                .or_default()
-                .add(count.samples, count.weight);
-        }
-        let mut profile = self.profile;
-        profile.rows = rows
-            .into_iter()
+    fn finish(mut self) -> Profile {
+        let named = self.named_stacks();
+        let rows = std::mem::take(&mut self.rows);
+        let mut rows: Vec<Row> = rows
+            .iter()
             .map(|((process, event, stack), count)| Row {
                 process,
                 event,
-                stack,
+                stack: named.get(stack as usize).copied().unwrap_or(0),
                 samples: count.samples,
                 weight: count.weight,
             })
             .collect();
-        profile
-            .rows
-            .sort_unstable_by_key(|row| (row.process, row.event, row.stack));
+        rows.sort_unstable_by_key(|row| (row.process, row.event, row.stack));
+        // Stacks of places that have the same names are one.
+        rows.dedup_by(|row, kept| {
+            let same =
+                (row.process, row.event, row.stack) == (kept.process, kept.event, kept.stack);
+            if same {
+                kept.samples = kept.samples.saturating_add(row.samples);
+                kept.weight = kept.weight.saturating_add(row.weight);
+            }
+            same
+        });
+        let mut profile = self.profile;
+        profile.rows = rows;
         profile.naming = self.symbolizer.naming();
         profile
     }
 
-    /// Counts how many frames of samples have names: each node passes its samples on to its caller.
-    fn count_names(&mut self) {
-        let mut samples = vec![0u64; self.stacks.nodes.len() + 1];
-        for ((_, _, stack), count) in &self.rows {
-            if let Some(sum) = samples.get_mut(*stack as usize) {
+    /// Samples of each stack of places with those of its callees: each node passes its samples on to its caller.
+    fn samples_of_nodes(&self) -> Vec<u64> {
+        let mut samples = vec![0u64; self.stacks.len() + 1];
+        for ((_, _, stack), count) in self.rows.iter() {
+            if let Some(sum) = samples.get_mut(stack as usize) {
                 *sum = sum.saturating_add(count.samples);
             }
         }
-        for (i, (caller, place)) in self.stacks.nodes.iter().enumerate().rev() {
+        for (i, (caller, _)) in self.stacks.nodes().enumerate().rev() {
             let count = samples.get(i + 1).copied().unwrap_or(0);
-            if let Some(sum) = samples.get_mut(*caller as usize) {
+            if let Some(sum) = samples.get_mut(caller as usize) {
                 *sum = sum.saturating_add(count);
             }
-            match *place {
+        }
+        samples
+    }
+
+    /// Counts how many frames of samples have names.
+    fn count_names(&mut self) {
+        let samples = self.samples_of_nodes();
+        let mut of_places = vec![0u64; self.symbolizer.places().places().len()];
+        let nodes = self.stacks.nodes();
+        for ((_, place), count) in nodes.zip(samples.iter().skip(1)) {
+            match place {
                 CUT => {}
-                STRAY => self.symbolizer.count_ended_early(count),
-                BEFORE_EXEC => self.symbolizer.count_before_exec(count),
-                place => self.symbolizer.count(place, count),
+                STRAY => self.symbolizer.count_ended_early(*count),
+                BEFORE_EXEC => self.symbolizer.count_before_exec(*count),
+                place => {
+                    if let Some(sum) = of_places.get_mut(place as usize) {
+                        *sum = sum.saturating_add(*count);
+                    }
+                }
+            }
+        }
+        // Of several reasons why a file names nothing, that of its first place is told.
+        for (place, count) in of_places.into_iter().enumerate().rev() {
+            if count > 0 {
+                self.symbolizer.count(place as PlaceId, count);
             }
         }
     }
 
-    /// The named stack of each stack of places.
+    /// The named stack of each stack of places, the empty one first.
     fn named_stacks(&mut self) -> Vec<StackId> {
         let marker = truncation_marker(&mut self.profile.names);
-        let mut named: Vec<StackId> = Vec::with_capacity(self.stacks.nodes.len());
-        for (caller, place) in &self.stacks.nodes {
-            let caller = (*caller as usize).checked_sub(1).and_then(|i| named.get(i));
-            let mut stack = caller.copied().unwrap_or(0);
-            if *place == CUT {
-                stack = self.profile.stacks.push(stack, marker);
-            } else if let Some(resolution) = self.symbolizer.resolution(*place) {
+        let stacks = &mut self.profile.stacks;
+        let mut named: Vec<StackId> = Vec::with_capacity(self.stacks.len() + 1);
+        named.push(0);
+        for (caller, place) in self.stacks.nodes() {
+            let mut stack = named.get(caller as usize).copied().unwrap_or(0);
+            if place == CUT {
+                stack = stacks.push(stack, marker);
+            } else if let Some(resolution) = self.symbolizer.resolution(place) {
                 for part in &resolution.chain {
-                    stack = self.profile.stacks.push(stack, part.frame);
+                    stack = stacks.push(stack, part.frame);
                 }
             }
             named.push(stack);

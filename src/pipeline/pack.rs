@@ -30,10 +30,7 @@ pub fn hits(
         lines: true,
         ..options
     };
-    let mut counter = Counter::new(reader, options);
-    for segment in reader.segments() {
-        counter.segment(segment, progress);
-    }
+    let mut counter = Counter::new(reader, options, progress);
     progress.symbolizing();
     counter.resolve(warn);
     progress.done();

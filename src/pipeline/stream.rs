@@ -1,14 +1,19 @@
 //! Every sample with its names, in time order, while the capture is being read.
 
 use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use crate::capture::{Damage, Reader, Tables};
 use crate::event::{Pid, Timestamp, sample_flags};
 use crate::format::samples::Sample;
-use crate::profile::{About, NameId, Names, Naming, Resolution, SampleView};
-use crate::symbolize::{Options, Symbolizer};
+use crate::profile::{About, NameId, Names, Naming, SampleFrame, SampleView};
+use crate::symbolize::{Options, PlaceId, Symbolizer};
 
-use super::segment::{BEFORE_EXEC, FrameLists, Frames, Key, STRAY, Segment};
+use super::lists::{FrameLists, Frames};
+use super::segment::{Key, Segment, ViewId};
+use super::stacks::{BEFORE_EXEC, STRAY};
 use super::{about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
@@ -60,11 +65,13 @@ pub fn stream<S: Sink>(
         symbolizer,
         waiting: BinaryHeap::new(),
         given: 0,
+        named: Vec::new(),
+        unnamed: Vec::new(),
     };
     let mut late_damage: Vec<Damage> = Vec::new();
     let mut bounds = earliest_after(reader).into_iter();
     for mut segment_reader in reader.segments() {
-        let mut segment = Segment::new();
+        let mut segment = Segment::new(Arc::clone(stream.symbolizer.perf_maps()));
         let mut lists = FrameLists::default();
         let frames = segment_reader.frames().count();
         for _ in 0..frames {
@@ -87,6 +94,7 @@ pub fn stream<S: Sink>(
         about::add_losses(&mut stream.about, &segment_reader.tables().losses);
     }
     stream.give(Timestamp::MAX, sink)?;
+    stream.count_named();
     let mut about = stream.about;
     let late_damage: Vec<String> = late_damage
         .into_iter()
@@ -124,6 +132,10 @@ struct Stream {
     symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
     given: u64,
+    /// Frames given by place, of places with names.
+    named: Vec<u64>,
+    /// Places of other frames given, not yet counted.
+    unnamed: Vec<PlaceId>,
 }
 
 /// A sample that waits for its turn.
@@ -174,23 +186,27 @@ impl Stream {
         lists: &mut FrameLists,
     ) {
         let mut keys: Vec<(Sample, Key)> = Vec::with_capacity(samples.len());
-        segment.frame(tables, &self.symbolizer, samples, |sample, key| {
-            keys.push((*sample, key))
-        });
+        segment.frame(tables, samples, |sample, key| keys.push((*sample, key)));
+        // Names of processes are found once for each view.
+        let mut processes: HashMap<ViewId, NameId> = HashMap::new();
         for (sample, key) in keys {
             let Some(task) = tables.task(sample.task) else {
                 continue;
             };
-            let user = lists.user(key, segment, tables, &mut self.symbolizer);
-            let kernel = lists.kernel(key, tables, &mut self.symbolizer);
-            let process = segment.process_name(key.view, tables);
+            let places = self.symbolizer.places();
+            let user = lists.user(key, segment, tables, places);
+            let kernel = lists.kernel(key, tables, places);
+            let process = *processes.entry(key.view).or_insert_with(|| {
+                let name = segment.process_name(key.view, tables);
+                self.names.intern_bytes(name)
+            });
             self.waiting.push(Waiting {
                 sample,
                 number: self.given,
                 pid: segment.process(key.view).map_or(Pid(0), |p| p.tgid),
                 tid: task.tid,
                 comm: self.names.intern_bytes(tables.string(task.comm)),
-                process: self.names.intern_bytes(process),
+                process,
                 kernel,
                 user,
             });
@@ -200,6 +216,7 @@ impl Stream {
 
     /// Gives out what is earlier than `bound`.
     fn give<S: Sink>(&mut self, bound: Timestamp, sink: &mut S) -> Result<(), S::Error> {
+        let (mut kernel, mut user) = (Vec::new(), Vec::new());
         while let Some(next) = self.waiting.peek() {
             if next.sample.time >= bound && bound != Timestamp::MAX {
                 break;
@@ -207,21 +224,26 @@ impl Stream {
             let Some(next) = self.waiting.pop() else {
                 break;
             };
-            for (_, place) in next.kernel.iter().chain(next.user.iter()) {
-                match *place {
-                    STRAY => self.symbolizer.count_ended_early(1),
-                    BEFORE_EXEC => self.symbolizer.count_before_exec(1),
-                    place => self.symbolizer.count(place, 1),
+            let symbolizer = &self.symbolizer;
+            for (list, resolved) in [(&next.kernel, &mut kernel), (&next.user, &mut user)] {
+                resolved.clear();
+                for &(address, place) in list.iter() {
+                    let Some(resolution) = symbolizer.resolution(place) else {
+                        self.unnamed.push(place);
+                        continue;
+                    };
+                    if resolution.unnamed.is_some() {
+                        self.unnamed.push(place);
+                    } else {
+                        count(&mut self.named, place);
+                    }
+                    resolved.push(SampleFrame {
+                        address,
+                        place,
+                        resolution,
+                    });
                 }
             }
-            let symbolizer = &self.symbolizer;
-            let resolved = |frames: &Frames| -> Vec<(u64, &Resolution)> {
-                let frames = frames.iter();
-                frames
-                    .filter_map(|(at, place)| Some((*at, symbolizer.resolution(*place)?)))
-                    .collect()
-            };
-            let (kernel, user) = (resolved(&next.kernel), resolved(&next.user));
             let mut flags = next.sample.flags;
             if next.user.last().is_some_and(|(_, place)| *place == STRAY) {
                 // It ends before the depth limit, as far as it is shown.
@@ -242,6 +264,37 @@ impl Stream {
             };
             sink.sample(&self.about, &self.names, &view)?;
         }
+        self.count_unnamed();
         Ok(())
+    }
+
+    /// Counts the frames without names, in the order of the samples: of several reasons why a file names nothing, the last is
+    /// told.
+    fn count_unnamed(&mut self) {
+        for place in std::mem::take(&mut self.unnamed) {
+            match place {
+                STRAY => self.symbolizer.count_ended_early(1),
+                BEFORE_EXEC => self.symbolizer.count_before_exec(1),
+                place => self.symbolizer.count(place, 1),
+            }
+        }
+    }
+
+    fn count_named(&mut self) {
+        for (place, count) in std::mem::take(&mut self.named).into_iter().enumerate() {
+            if count > 0 {
+                self.symbolizer.count(place as PlaceId, count);
+            }
+        }
+    }
+}
+
+fn count(counts: &mut Vec<u64>, place: PlaceId) {
+    let at = place as usize;
+    if counts.len() <= at {
+        counts.resize(at + 1, 0);
+    }
+    if let Some(count) = counts.get_mut(at) {
+        *count += 1;
     }
 }

@@ -4,11 +4,12 @@
 //! identical. Frames of the kernel end in `_[k]`, a cut stack has `[truncated]` where frames are missing,
 //! `;` in names becomes `:` and control characters U+FFFD. The last blank of a line separates the count.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use hashbrown::HashMap;
 
-use crate::profile::{FrameKind, Profile, StackId};
+use crate::profile::{Callees, FrameKind, Profile, StackId, Stacks};
 
 use super::text;
 
@@ -30,42 +31,45 @@ pub fn for_each_line(
 ) -> io::Result<()> {
     let tree = Tree::new(profile);
     let mut line = String::new();
-    // Depth is that of the deepest stack, which a capture chooses: a stack of our own, not recursion.
-    let mut todo = vec![tree.entries(ROOT).into_iter()];
-    let mut lengths = vec![0];
-    while let (Some(entries), Some(length)) = (todo.last_mut(), lengths.last().copied()) {
-        line.truncate(length);
-        let Some(entry) = entries.next() else {
-            todo.pop();
-            lengths.pop();
+    // Depth is that of the deepest stack, which a capture chooses: a stack of our own, not recursion. All levels share one
+    // list, of which each has a part; what comes first is last in it.
+    let mut entries = Vec::new();
+    let mut levels = vec![(0, 0)];
+    tree.entries(ROOT, &mut entries);
+    while let Some((first, length)) = levels.last().copied() {
+        if entries.len() <= first {
+            levels.pop();
             continue;
+        }
+        let Some(Entry { text, rest }) = entries.pop() else {
+            break;
         };
-        line.push_str(entry.text);
-        match entry.rest {
+        line.truncate(length);
+        line.push_str(text);
+        match rest {
             Rest::Count(count) => {
-                line.push(' ');
-                line.push_str(&count.to_string());
+                // Writing to a string does not fail.
+                let _ = write!(line, " {count}");
                 each(&line)?;
             }
             Rest::Callees(node) => {
                 line.push(';');
-                todo.push(tree.entries(node).into_iter());
-                lengths.push(line.len());
+                levels.push((entries.len(), line.len()));
+                tree.entries(node, &mut entries);
             }
         }
     }
     Ok(())
 }
 
-type Node = u32;
+type Node = StackId;
 const ROOT: Node = 0;
 
 /// Stacks merged by what is printed of them.
 struct Tree {
-    /// (text, child) of all nodes, one node after the other.
-    edges: Vec<(u32, Node)>,
-    /// Where the edges of a node begin; one more at the end.
-    first_edge: Vec<usize>,
+    /// Nodes, with texts in place of frames.
+    nodes: Stacks,
+    callees: Callees,
     /// Weight of the stacks that end in a node.
     own: Vec<u64>,
     texts: Vec<String>,
@@ -104,26 +108,22 @@ impl Tree {
             })
             .collect();
 
-        // Node of a (process node, stack): stacks share their callers, so each is walked once.
-        let mut nodes: HashMap<(Node, StackId), Node> = HashMap::new();
-        let mut edges: HashMap<(Node, u32), Node> = HashMap::new();
-        let mut own = vec![0u64];
-        let mut child = |own: &mut Vec<u64>, parent: Node, text: u32| {
-            *edges.entry((parent, text)).or_insert_with(|| {
-                own.push(0);
-                own.len() as Node - 1
-            })
-        };
+        // Stacks share their callers, so each is walked once in a process. Rows are sorted by process: of each stack, the
+        // node in the process that had it last.
+        let mut known = vec![(u32::MAX, ROOT); profile.stacks.len() + 1];
+        let mut nodes = Stacks::default();
+        let mut own = Vec::new();
         let mut path = Vec::new();
         for row in &profile.rows {
             let Some(root) = roots.get(row.process as usize) else {
                 continue;
             };
-            let process = child(&mut own, ROOT, *root);
+            let process = nodes.push(ROOT, *root);
             let mut at = row.stack;
             let mut node = loop {
-                if let Some(node) = nodes.get(&(process, at)) {
-                    break *node;
+                match known.get(at as usize) {
+                    Some((of, node)) if *of == row.process => break *node,
+                    _ => {}
                 }
                 let Some((caller, frame)) = profile.stacks.leaf(at) else {
                     break process;
@@ -135,56 +135,33 @@ impl Tree {
                 let Some(text) = frames.get(frame as usize) else {
                     continue;
                 };
-                node = child(&mut own, node, *text);
-                nodes.insert((process, stack), node);
+                node = nodes.push(node, *text);
+                if let Some(known) = known.get_mut(stack as usize) {
+                    *known = (row.process, node);
+                }
+            }
+            if own.len() <= node as usize {
+                own.resize(node as usize + 1, 0u64);
             }
             if let Some(own) = own.get_mut(node as usize) {
                 *own = own.saturating_add(row.weight);
             }
         }
-        let mut edges: Vec<(Node, u32, Node)> = edges
-            .into_iter()
-            .map(|((parent, text), node)| (parent, text, node))
-            .collect();
-        edges.sort_unstable();
-        let mut first_edge = vec![0; own.len() + 1];
-        for (parent, ..) in &edges {
-            if let Some(count) = first_edge.get_mut(*parent as usize + 1) {
-                *count += 1;
-            }
-        }
-        let mut sum = 0;
-        for first in &mut first_edge {
-            sum += *first;
-            *first = sum;
-        }
-        let edges = edges
-            .into_iter()
-            .map(|(_, text, node)| (text, node))
-            .collect();
         Tree {
-            edges,
-            first_edge,
+            callees: nodes.callees(),
+            nodes,
             own,
             texts,
         }
     }
 
-    /// The edges that leave a node.
-    fn children(&self, node: Node) -> &[(u32, Node)] {
-        let node = node as usize;
-        let (first, end) = (self.first_edge.get(node), self.first_edge.get(node + 1));
-        let range = first.copied().unwrap_or(0)..end.copied().unwrap_or(0);
-        self.edges.get(range).unwrap_or(&[])
-    }
-
-    /// What follows in the lines below `node`, in the order of bytes. No text holds `;`, so no entry that
+    /// Appends what follows in the lines below `node`, against the order of bytes. No text holds `;`, so no entry that
     /// goes on is the beginning of another one.
-    fn entries(&self, node: Node) -> Vec<Entry<'_>> {
-        let children = self.children(node);
-        let mut entries = Vec::with_capacity(children.len());
-        for (text, child) in children {
-            let text = self.texts.get(*text as usize).map_or("", |t| t);
+    fn entries<'a>(&'a self, node: Node, entries: &mut Vec<Entry<'a>>) {
+        let first = entries.len();
+        for child in self.callees.of(node) {
+            let text = self.nodes.leaf(*child).map_or(u32::MAX, |(_, text)| text);
+            let text = self.texts.get(text as usize).map_or("", |t| t);
             match self.own.get(*child as usize) {
                 None | Some(0) => {}
                 Some(own) => entries.push(Entry {
@@ -192,15 +169,16 @@ impl Tree {
                     rest: Rest::Count(*own),
                 }),
             }
-            if !self.children(*child).is_empty() {
+            if !self.callees.of(*child).is_empty() {
                 entries.push(Entry {
                     text,
                     rest: Rest::Callees(*child),
                 });
             }
         }
-        entries.sort_unstable_by(Entry::order);
-        entries
+        if let Some(entries) = entries.get_mut(first..).filter(|e| e.len() > 1) {
+            entries.sort_unstable_by(|a, b| b.order(a));
+        }
     }
 }
 
@@ -220,10 +198,24 @@ enum Rest {
 
 impl Entry<'_> {
     fn order(&self, other: &Self) -> std::cmp::Ordering {
-        let pairs = self.text.bytes().zip(other.text.bytes());
-        let differing = pairs.map(|(a, b)| a.cmp(&b)).find(|order| order.is_ne());
+        let (a, b) = (self.text.as_bytes(), other.text.as_bytes());
+        let common = a.len().min(b.len());
         // Where one text is the beginning of the other, what follows decides.
-        differing.unwrap_or_else(|| self.whole().cmp(&other.whole()))
+        a.get(..common).cmp(&b.get(..common)).then_with(|| {
+            if a.len() == b.len() {
+                self.next().cmp(&other.next())
+            } else {
+                self.whole().cmp(&other.whole())
+            }
+        })
+    }
+
+    /// The byte that follows; of equal texts one goes on and one does not.
+    fn next(&self) -> u8 {
+        match self.rest {
+            Rest::Count(_) => b' ',
+            Rest::Callees(_) => b';',
+        }
     }
 
     fn whole(&self) -> String {

@@ -1,9 +1,13 @@
 //! `--standard`: every sample in time order, with all that is known about each frame.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::ops::Range;
+
+use hashbrown::HashMap;
 
 use crate::event::sample_flags;
-use crate::profile::{About, Names, Naming, Resolution, SampleView, SymbolFrame};
+use crate::profile::{About, Names, Naming, Resolution, SampleFrame, SampleView, SymbolFrame};
 
 use super::text::escaped;
 use super::{folded, verdict};
@@ -15,51 +19,113 @@ pub fn opening(about: &About, out: &mut dyn Write) -> io::Result<()> {
         .try_for_each(|line| writeln!(out, "# {line}"))
 }
 
-/// Writes one sample as a block that ends in an empty line.
-pub fn sample(
-    about: &About,
-    names: &Names,
-    sample: &SampleView<'_>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let event = about
-        .events
-        .get(usize::from(sample.event))
-        .map_or("?", |e| &e.name);
-    write!(
-        out,
-        "{} {} {}/{} ({}) [cpu {}] {}",
-        verdict::wall_time(about, sample.time),
-        escaped(sample.comm),
-        sample.pid,
-        sample.tid,
-        escaped(sample.process),
-        sample.cpu,
-        escaped(event)
-    )?;
-    if sample.weight != 1 {
-        write!(out, " {}", sample.weight)?;
+/// Text of frames remembered at most, in bytes.
+const REMEMBERED: usize = 4 << 20;
+
+/// Writes samples. Most frames come again and again: their lines are remembered.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// Where in `text` the lines of (address, place) are.
+    lines: HashMap<(u64, u32), Range<usize>>,
+    text: String,
+    block: String,
+}
+
+impl Samples {
+    /// Writes one sample as a block that ends in an empty line. Places must mean the same as in all calls before.
+    pub fn write(
+        &mut self,
+        about: &About,
+        names: &Names,
+        sample: &SampleView<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut block = std::mem::take(&mut self.block);
+        block.clear();
+        // Writing to a string does not fail.
+        let _ = self.block(about, names, sample, &mut block);
+        let result = out.write_all(block.as_bytes());
+        self.block = block;
+        result
     }
-    writeln!(out)?;
-    let cut = |flag: u8| sample.flags & flag != 0;
-    stack(
-        "Kernel:",
-        sample.kernel,
-        cut(sample_flags::KERNEL_TRUNCATED),
-        names,
-        out,
-    )?;
-    stack(
-        "Userspace:",
-        sample.user,
-        cut(sample_flags::USER_TRUNCATED),
-        names,
-        out,
-    )?;
-    if cut(sample_flags::USER_UNREADABLE) {
-        writeln!(out, "  (user stack unreadable)")?;
+
+    fn block(
+        &mut self,
+        about: &About,
+        names: &Names,
+        sample: &SampleView<'_>,
+        out: &mut String,
+    ) -> fmt::Result {
+        let event = about
+            .events
+            .get(usize::from(sample.event))
+            .map_or("?", |e| &e.name);
+        write!(
+            out,
+            "{} {} {}/{} ({}) [cpu {}] {}",
+            verdict::wall_time(about, sample.time),
+            escaped(sample.comm),
+            sample.pid,
+            sample.tid,
+            escaped(sample.process),
+            sample.cpu,
+            escaped(event)
+        )?;
+        if sample.weight != 1 {
+            write!(out, " {}", sample.weight)?;
+        }
+        out.push('\n');
+        let cut = |flag: u8| sample.flags & flag != 0;
+        for (title, frames, flag) in [
+            ("  Kernel:\n", sample.kernel, sample_flags::KERNEL_TRUNCATED),
+            ("  Userspace:\n", sample.user, sample_flags::USER_TRUNCATED),
+        ] {
+            if frames.is_empty() {
+                continue;
+            }
+            out.push_str(title);
+            for frame in frames {
+                self.lines(frame, names, out)?;
+            }
+            if cut(flag) {
+                writeln!(out, "    {}", folded::TRUNCATED)?;
+            }
+        }
+        if cut(sample_flags::USER_UNREADABLE) {
+            out.push_str("  (user stack unreadable)\n");
+        }
+        out.push('\n');
+        Ok(())
     }
-    writeln!(out)
+
+    /// The lines of one frame: innermost inlined functions come first, the function they are in last.
+    fn lines(&mut self, frame: &SampleFrame<'_>, names: &Names, out: &mut String) -> fmt::Result {
+        let key = (frame.address, frame.place);
+        if let Some(known) = self.lines.get(&key) {
+            out.push_str(self.text.get(known.clone()).unwrap_or_default());
+            return Ok(());
+        }
+        if self.text.len() > REMEMBERED || self.lines.len() > REMEMBERED / 64 {
+            self.lines.clear();
+            self.text.clear();
+        }
+        let start = self.text.len();
+        let resolution = frame.resolution;
+        for (depth, part) in resolution.chain.iter().enumerate().rev() {
+            line(
+                frame.address,
+                resolution,
+                depth,
+                part,
+                names,
+                &mut self.text,
+            )?;
+        }
+        let range = start..self.text.len();
+        out.push_str(self.text.get(range.clone()).unwrap_or_default());
+        self.lines.insert(key, range);
+        Ok(())
+    }
 }
 
 /// Writes what only the end knows: losses by cause, damage found on the way, names.
@@ -79,37 +145,14 @@ pub fn closing(
     lines.iter().try_for_each(|line| writeln!(out, "# {line}"))
 }
 
-fn stack(
-    title: &str,
-    frames: &[(u64, &Resolution)],
-    truncated: bool,
-    names: &Names,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if frames.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "  {title}")?;
-    for (address, resolution) in frames {
-        for (depth, part) in resolution.chain.iter().enumerate().rev() {
-            frame(*address, resolution, depth, part, names, out)?;
-        }
-    }
-    if truncated {
-        writeln!(out, "    {}", folded::TRUNCATED)?;
-    }
-    Ok(())
-}
-
-/// One line: innermost inlined functions come first, the function they are in last.
-fn frame(
+fn line(
     address: u64,
     resolution: &Resolution,
     depth: usize,
     part: &SymbolFrame,
     names: &Names,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+    out: &mut String,
+) -> fmt::Result {
     let Some(frame) = names.frames().get(part.frame as usize) else {
         return Ok(());
     };
@@ -179,6 +222,11 @@ mod tests {
             ..About::default()
         };
         let mut out = Vec::new();
+        let frame = |address, place, resolution| SampleFrame {
+            address,
+            place,
+            resolution,
+        };
         let view = SampleView {
             time: Timestamp(1_000_000_042),
             cpu: 3,
@@ -189,13 +237,10 @@ mod tests {
             event: 0,
             flags: sample_flags::USER_TRUNCATED,
             weight: 1,
-            kernel: &[(0xffff_ffff_8100_0010, &kernel)],
-            user: &[(0x401005, &user), (0x7f00_0000_0000, &root)],
+            kernel: &[frame(0xffff_ffff_8100_0010, 1, &kernel)],
+            user: &[frame(0x401005, 2, &user), frame(0x7f00_0000_0000, 3, &root)],
         };
-        sample(&about, &names, &view, &mut out).unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "\
+        let expected = "\
 1970-01-01T00:00:01.000000042Z wor\\nker 7/8 (app) [cpu 3] cpu-clock
   Kernel:
     ffffffff81000010 irq+0x10 ([kernel])
@@ -205,7 +250,13 @@ mod tests {
     00007f0000000000 [anon] ([anon])
     [truncated]
 
-"
-        );
+";
+        let mut samples = Samples::default();
+        // What is remembered of the first is used for the second.
+        for _ in 0..2 {
+            out.clear();
+            samples.write(&about, &names, &view, &mut out).unwrap();
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use hashbrown::HashMap;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::profile::{FrameKind, NameId, Profile};
+use crate::profile::{FrameId, FrameKind, NameId, Profile, StackId};
 
 use super::{text, verdict};
 
@@ -47,28 +47,10 @@ pub fn functions(profile: &Profile) -> Vec<(Function, Counts)> {
             })
         })
         .collect();
-    // Counts, and the row that counted a function last: recursion counts once.
-    let mut counts = vec![(Counts::default(), usize::MAX); index.len()];
-    for (number, row) in profile.rows.iter().enumerate() {
-        let mut is_leaf = true;
-        for frame in profile.stacks.frames(row.stack) {
-            let function = numbers.get(frame as usize).copied().flatten();
-            let Some((counts, seen)) = function.and_then(|f| counts.get_mut(f as usize)) else {
-                continue;
-            };
-            if is_leaf {
-                counts.own = counts.own.saturating_add(row.weight);
-                is_leaf = false;
-            }
-            if *seen != number {
-                *seen = number;
-                counts.total = counts.total.saturating_add(row.weight);
-            }
-        }
-    }
+    let counts = count(profile, &numbers, index.len());
     let mut functions: Vec<(Function, Counts)> = index
         .into_iter()
-        .filter_map(|(function, number)| Some((function, counts.get(number as usize)?.0)))
+        .filter_map(|(function, number)| Some((function, *counts.get(number as usize)?)))
         .filter(|(_, counts)| counts.total > 0)
         .collect();
     let text = |f: &Function| (profile.names.text(f.0), profile.names.text(f.1));
@@ -78,6 +60,76 @@ pub fn functions(profile: &Profile) -> Vec<(Function, Counts)> {
             .then_with(|| text(f).cmp(&text(g)))
     });
     functions
+}
+
+/// Counts of `functions` functions, of which each frame is the one in `numbers`.
+fn count(profile: &Profile, numbers: &[Option<u32>], functions: usize) -> Vec<Counts> {
+    let stacks = &profile.stacks;
+    let mut weights = vec![0u64; stacks.len() + 1];
+    for row in &profile.rows {
+        if let Some(weight) = weights.get_mut(row.stack as usize) {
+            *weight = weight.saturating_add(row.weight);
+        }
+    }
+    let function = |frame: FrameId| numbers.get(frame as usize).copied().flatten();
+    let mut counts = vec![Counts::default(); functions];
+    for (stack, weight) in weights
+        .iter()
+        .enumerate()
+        .filter(|(_, weight)| **weight > 0)
+    {
+        let leaf = stacks.frames(stack as StackId).find_map(function);
+        if let Some(counts) = leaf.and_then(|f| counts.get_mut(f as usize)) {
+            counts.own = counts.own.saturating_add(*weight);
+        }
+    }
+    // From here on with the weights of callees: a caller's number is smaller.
+    for (i, (caller, _)) in stacks.nodes().enumerate().rev() {
+        let weight = weights.get(i + 1).copied().unwrap_or(0);
+        if let Some(sum) = weights.get_mut(caller as usize) {
+            *sum = sum.saturating_add(weight);
+        }
+    }
+    // Down the tree, where a function counts unless it is among the callers already: recursion counts once.
+    let callees = stacks.callees();
+    let mut on_path = vec![false; functions];
+    let mut todo: Vec<Step> = callees
+        .of(0)
+        .iter()
+        .map(|stack| Step::Enter(*stack))
+        .collect();
+    while let Some(step) = todo.pop() {
+        let stack = match step {
+            Step::Enter(stack) => stack,
+            Step::Leave(function) => {
+                if let Some(on_path) = on_path.get_mut(function as usize) {
+                    *on_path = false;
+                }
+                continue;
+            }
+        };
+        if let Some(number) = stacks.leaf(stack).and_then(|(_, frame)| function(frame))
+            && let Some(on_path) = on_path.get_mut(number as usize)
+            && !*on_path
+        {
+            *on_path = true;
+            todo.push(Step::Leave(number));
+            if let Some(counts) = counts.get_mut(number as usize) {
+                let weight = weights.get(stack as usize).copied().unwrap_or(0);
+                counts.total = counts.total.saturating_add(weight);
+            }
+        }
+        todo.extend(callees.of(stack).iter().map(|stack| Step::Enter(*stack)));
+    }
+    counts
+}
+
+/// A step of a walk down the tree of stacks.
+enum Step {
+    /// To this stack, from its caller.
+    Enter(StackId),
+    /// This function is not among the callers any more.
+    Leave(u32),
 }
 
 /// Writes the verdict and the table.

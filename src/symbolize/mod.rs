@@ -10,6 +10,7 @@
 //! sections an ELF file's bytes            elf          names from one file: DWARF first, then symbol tables
 //! dwarf    functions, inlined, lines      functions    symbol tables          vmlinux  the kernel's lines
 //! packed   what is in the capture         debuginfod   what servers have
+//! places   numbers of places and files
 //! ```
 //!
 //! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
@@ -37,6 +38,7 @@ mod elf;
 mod files;
 mod flat;
 mod packed;
+mod places;
 mod resolve;
 mod search;
 mod sections;
@@ -44,8 +46,7 @@ mod sysroot;
 mod vmlinux;
 
 use std::path::PathBuf;
-
-use hashbrown::HashMap;
+use std::sync::Arc;
 
 use crate::capture::Pack;
 use crate::event::{MappedFile, MappedKind};
@@ -55,6 +56,7 @@ use crate::timeline::file_name;
 
 pub use elf::FilesUsed;
 pub use packed::{HitFile, SymbolsByOffset};
+pub use places::Places;
 pub use search::{Fetch, FileKind};
 pub use vmlinux::KernelIdentity;
 
@@ -177,13 +179,12 @@ pub struct Symbolizer {
     /// Looked for when the first kernel address is resolved.
     vmlinux: Option<Option<Vmlinux>>,
     vdso: Option<VdsoTable>,
-    perf_maps: PerfMaps,
+    perf_maps: Arc<PerfMaps>,
     pack: Pack,
     unpacked: Unpacked,
+    places: Places,
+    /// Of the files of `places`, as far as they were taken in.
     files: Vec<FileEntry>,
-    file_index: HashMap<MappedFile, FileNumber>,
-    places: Vec<Place>,
-    place_index: HashMap<Place, PlaceId>,
     /// Of `places`, as far as they are resolved.
     resolutions: Vec<Resolution>,
     warnings: Vec<String>,
@@ -230,11 +231,9 @@ impl Symbolizer {
                     loads: loads(&*v.image),
                 })
             }),
-            perf_maps: PerfMaps::new(aid.perf_maps),
+            perf_maps: Arc::new(PerfMaps::new(aid.perf_maps)),
+            places: Places::default(),
             files: Vec::new(),
-            file_index: HashMap::new(),
-            places: Vec::new(),
-            place_index: HashMap::new(),
             resolutions: Vec::new(),
             warnings: Vec::new(),
             naming: Naming::default(),
@@ -253,47 +252,40 @@ impl Symbolizer {
     }
 
     /// The saved perf maps.
-    pub fn perf_maps(&self) -> &PerfMaps {
+    pub fn perf_maps(&self) -> &Arc<PerfMaps> {
         &self.perf_maps
     }
 
-    /// The number of `file`. Files that differ only in inode or deletion are one: names depend on path
-    /// and content.
+    /// The number of `file`: see [`Places::file`].
     pub fn file(&mut self, file: &MappedFile) -> FileNumber {
-        let key = MappedFile {
-            inode: None,
-            deleted: false,
-            ..file.clone()
-        };
-        let next = self.files.len() as FileNumber;
-        let finder = &mut self.finder;
-        *self.file_index.entry(key).or_insert_with_key(|key| {
-            if let Some(id) = key
-                .build_id
-                .as_ref()
-                .filter(|_| key.kind == MappedKind::File)
-            {
-                finder.known_path(id, &key.path);
-            }
-            self.files.push(FileEntry {
-                file: key.clone(),
-                name: String::from_utf8_lossy(file_name(&key.path)).into_owned(),
-                state: None,
-                unnamed: 0,
-                reason: None,
-            });
-            next
-        })
+        self.places.file(file)
     }
 
     /// The number of `place`.
     pub fn place(&mut self, place: Place) -> PlaceId {
-        let next = self.places.len() as PlaceId;
-        let id = *self.place_index.entry(place).or_insert(next);
-        if id == next {
-            self.places.push(place);
+        self.places.place(place)
+    }
+
+    /// All places and files, to number more of them.
+    pub fn places(&mut self) -> &mut Places {
+        &mut self.places
+    }
+
+    /// Takes in the files that are new in `places`.
+    fn take_in_files(&mut self) {
+        for file in self.places.files().iter().skip(self.files.len()) {
+            let id = file.build_id.as_ref();
+            if let Some(id) = id.filter(|_| file.kind == MappedKind::File) {
+                self.finder.known_path(id, &file.path);
+            }
+            self.files.push(FileEntry {
+                file: file.clone(),
+                name: String::from_utf8_lossy(file_name(&file.path)).into_owned(),
+                state: None,
+                unnamed: 0,
+                reason: None,
+            });
         }
-        id
     }
 
     /// What a place stands for; `None` before [`Symbolizer::resolve`].
@@ -304,7 +296,7 @@ impl Symbolizer {
     /// Counts `samples` samples with a frame at `place`, which must have been resolved.
     pub fn count(&mut self, place: PlaceId, samples: u64) {
         let (Some(at), Some(resolution)) = (
-            self.places.get(place as usize),
+            self.places.places().get(place as usize),
             self.resolutions.get(place as usize),
         ) else {
             return;
@@ -335,7 +327,7 @@ impl Symbolizer {
     /// What would have to be brought to name a place, and why it has no name; `None` when it has one or nothing would help.
     pub fn lacking(&self, place: PlaceId) -> Option<(Lacking, Reason)> {
         let reason = self.resolution(place)?.unnamed?;
-        match self.places.get(place as usize)?.code {
+        match self.places.places().get(place as usize)?.code {
             Code::File(file, _) => Some((Lacking::File(file), reason)),
             Code::Kernel(_) => Some((Lacking::Kernel, reason)),
             Code::Vdso(_) => Some((Lacking::Vdso, reason)),
@@ -356,13 +348,6 @@ impl Symbolizer {
     /// Counts `samples` samples inside `execve` whose user stack is not shown.
     pub fn count_before_exec(&mut self, samples: u64) {
         self.naming.before_exec = self.naming.before_exec.saturating_add(samples);
-    }
-
-    /// Whether nothing is mapped where a place is, in a process whose mappings are known.
-    pub fn is_unmapped(&self, place: PlaceId) -> bool {
-        self.places
-            .get(place as usize)
-            .is_some_and(|at| at.code == Code::Unknown(Reason::NotMapped))
     }
 
     /// How frames were named, of those counted.

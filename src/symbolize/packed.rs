@@ -254,7 +254,7 @@ impl Symbolizer {
     pub fn kernel_hits(&self, names: &Names) -> Option<(FileKey, SymbolsByOffset)> {
         let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
         let mut symbols: BTreeMap<u64, Option<PackedSymbol>> = BTreeMap::new();
-        for (place, resolution) in self.places.iter().zip(&self.resolutions) {
+        for (place, resolution) in self.places.places().iter().zip(&self.resolutions) {
             let Code::Kernel(address) = place.code else {
                 continue;
             };
@@ -276,7 +276,7 @@ impl Symbolizer {
         let mut by_file: BTreeMap<FileNumber, BTreeMap<u64, Option<PackedSymbol>>> =
             BTreeMap::new();
         let mut problems: BTreeMap<FileNumber, (Reason, Vec<u64>)> = BTreeMap::new();
-        for (place, resolution) in self.places.iter().zip(&self.resolutions) {
+        for (place, resolution) in self.places.places().iter().zip(&self.resolutions) {
             let Code::File(file, offset) = place.code else {
                 continue;
             };

@@ -4,7 +4,7 @@
 //! that one line covers and later another has no name in between: which of them ran is not known.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -38,7 +38,7 @@ struct Spans {
     /// Of each, the highest end of it and all before it.
     reach: Vec<u64>,
     /// Times at which what is known changes, ascending, each once.
-    boundaries: Rc<[Timestamp]>,
+    boundaries: Arc<[Timestamp]>,
 }
 
 /// Spans looked at for one address. Code that is written again and again at one place leaves some hundreds; a file made to
@@ -60,9 +60,9 @@ impl PerfMaps {
     }
 
     /// Times at which what is known of a process's JIT code changes.
-    pub fn boundaries(&self, process: ProcessKey) -> Rc<[Timestamp]> {
+    pub fn boundaries(&self, process: ProcessKey) -> Arc<[Timestamp]> {
         let spans = self.by_process.get(&process);
-        spans.map_or_else(Rc::default, |spans| Rc::clone(&spans.boundaries))
+        spans.map_or_else(Arc::default, |spans| Arc::clone(&spans.boundaries))
     }
 
     /// (map, line) of the symbol that covered `address` of `process` at `time`.

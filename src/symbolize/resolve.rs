@@ -13,10 +13,11 @@ use crate::profile::{Frame, FrameKind, NameId, Names, Reason, Resolution, Symbol
 impl Symbolizer {
     /// Resolves all places that are not yet: one batch per file, each offset once.
     pub fn resolve(&mut self, names: &mut Names) {
+        self.take_in_files();
         let first = self.resolutions.len();
         let mut by_file: HashMap<FileNumber, Vec<u64>> = HashMap::new();
         let mut kernel = Vec::new();
-        for place in self.places.iter().skip(first) {
+        for place in self.places.places().iter().skip(first) {
             match place.code {
                 Code::File(file, offset) => by_file.entry(file).or_default().push(offset),
                 Code::Kernel(address) => kernel.push(address),
@@ -32,8 +33,8 @@ impl Symbolizer {
                 .collect(),
             kernel: self.kernel_batch(kernel, names),
         };
-        for i in first..self.places.len() {
-            let Some(place) = self.places.get(i).copied() else {
+        for i in first..self.places.places().len() {
+            let Some(place) = self.places.places().get(i).copied() else {
                 break;
             };
             let resolution = self.name(place, &mut batches, names);

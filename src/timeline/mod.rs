@@ -21,7 +21,7 @@
 mod maps;
 mod name;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::event::{ProcessKey, Timestamp};
 use crate::format::process::{
@@ -77,7 +77,7 @@ struct Process {
     /// Times at which anything changed, ascending, each once.
     changes: Vec<Timestamp>,
     /// Times given from outside (readings of perf maps), ascending.
-    boundaries: Rc<[Timestamp]>,
+    boundaries: Arc<[Timestamp]>,
     /// Time of the newest record.
     latest: Timestamp,
     unreadable: bool,
@@ -119,7 +119,7 @@ impl Timeline {
                 key: *key,
                 images: Vec::new(),
                 changes: Vec::new(),
-                boundaries: Rc::default(),
+                boundaries: Arc::default(),
                 latest: Timestamp::ZERO,
                 unreadable: false,
             });
@@ -142,7 +142,7 @@ impl Timeline {
 
     /// Further times at which the names of a process may change (readings of its perf maps), ascending. Shared, since the
     /// process may be in many segments.
-    pub fn set_boundaries(&mut self, process: ProcessId, times: Rc<[Timestamp]>) {
+    pub fn set_boundaries(&mut self, process: ProcessId, times: Arc<[Timestamp]>) {
         if let Some(process) = self.processes.get_mut(process as usize) {
             process.boundaries = times;
         }
