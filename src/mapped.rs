@@ -13,6 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memmap2::Mmap;
 
+/// A file mapped for reading.
+#[derive(Debug)]
+pub struct Mapped {
+    file: File,
+    map: Guarded,
+}
+
+/// What was read at once is let go when it is at least so long (bytes): captures are read from front to back, and pages
+/// that stay mapped count as memory of this process, which would grow with the file.
+const FORGET: usize = 4096;
+
 /// The bytes of a mapped file; those of pages that are gone since are zeros.
 #[derive(Debug)]
 pub struct Guarded {
@@ -87,6 +98,46 @@ impl Drop for Guarded {
     }
 }
 
+impl Mapped {
+    /// Maps all of `file`, which is a regular file.
+    pub fn new(file: File) -> io::Result<Mapped> {
+        let map = Guarded::new(&file)?;
+        Ok(Mapped { file, map })
+    }
+
+    /// What the system says of the file now.
+    pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
+        self.file.metadata()
+    }
+
+    /// Length when it was mapped, in bytes.
+    pub fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Replaces `out` by the bytes of `range`; an error when the file does not have them, or has them no more.
+    pub fn read(&self, range: std::ops::Range<usize>, out: &mut Vec<u8>) -> io::Result<()> {
+        out.clear();
+        let (start, end) = (range.start, range.end as u64);
+        out.extend_from_slice(self.map.get(range).ok_or(io::ErrorKind::UnexpectedEof)?);
+        if out.len() >= FORGET {
+            // SAFETY: of a file mapped for reading; whoever looks there next gets the same pages again.
+            let _ = unsafe {
+                let advice = memmap2::UncheckedAdvice::DontNeed;
+                self.map
+                    .map
+                    .unchecked_advise_range(advice, start, out.len())
+            };
+        }
+        // The rest of a page the file still has in part reads as zeros without any signal.
+        if self.map.has_shrunk() || self.file.metadata()?.len() < end {
+            out.clear();
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+}
+
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE: OnceLock<usize> = OnceLock::new();
 
@@ -157,13 +208,22 @@ mod tests {
     fn a_file_that_shrinks_is_an_error_and_not_a_signal() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(16 * 4096).expect("longer");
-        let mapped = Guarded::new(&file).expect("mapped");
-        assert_eq!((mapped.len(), mapped.has_shrunk()), (16 * 4096, false));
-        assert_eq!(mapped[5000], 0);
+        let mapped = Mapped::new(file.try_clone().expect("a copy")).expect("mapped");
+        let mut out = Vec::new();
+        mapped.read(0..5000, &mut out).expect("still there");
+        assert_eq!(out.len(), 5000);
         file.set_len(4096).expect("shorter");
-        assert_eq!((mapped[10], mapped[8 * 4096]), (0, 0));
-        assert!(mapped.has_shrunk());
-        let slot = mapped.slot;
+        let err = mapped.read(0..16 * 4096, &mut out).expect_err("gone");
+        assert_eq!((err.kind(), out.len()), (io::ErrorKind::UnexpectedEof, 0));
+        assert!(
+            mapped.read(0..10, &mut out).is_err(),
+            "what was read before may be wrong too"
+        );
+        assert_eq!(
+            mapped.read(0..17 * 4096, &mut out).map_err(|e| e.kind()),
+            Err(io::ErrorKind::UnexpectedEof)
+        );
+        let slot = mapped.map.slot;
         drop(mapped);
         assert!(!slot.taken.load(Ordering::Relaxed));
     }
