@@ -20,9 +20,11 @@ mod intern;
 pub mod pack;
 pub mod place;
 pub mod reader;
+mod rounding;
 mod scan;
 mod source;
 pub mod tables;
+mod vdso;
 mod write_error;
 pub mod writer;
 
