@@ -20,10 +20,12 @@ mod intern;
 pub mod pack;
 pub mod place;
 pub mod reader;
+mod rounding;
 mod scan;
 mod source;
 pub mod tables;
 pub mod verify;
+mod vdso;
 mod write_error;
 pub mod writer;
 

@@ -5,6 +5,8 @@ use std::io::Write;
 
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
 use super::intern::{Interner, StackInterner};
+use super::rounding::Rounding;
+use super::vdso::without_code;
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
 use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
@@ -13,6 +15,7 @@ use crate::format::end::End;
 use crate::format::frame::FrameCompressor;
 use crate::format::header::Header;
 use crate::format::index::{self, FrameEntry};
+use crate::format::payload::{Out, Payload};
 use crate::format::process::{
     FileId, MappingId, MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Space, SpaceId,
     StringId, Task,
@@ -57,9 +60,10 @@ pub struct CaptureWriter<W> {
     user: StackInterner,
     kernel: StackInterner,
     losses: BTreeMap<(LossClass, Option<u32>), u64>,
+    rounding: Rounding,
     /// What the next frame adds; its samples have provisional stacks until it is written.
     pending: SegmentFrame,
-    payload: Vec<u8>,
+    payload: Payload,
     data: Vec<u8>,
     block: Vec<u8>,
     entries: Vec<FrameEntry>,
@@ -111,8 +115,9 @@ impl<W: Write> CaptureWriter<W> {
             user: StackInterner::default(),
             kernel: StackInterner::default(),
             losses: BTreeMap::new(),
+            rounding: Rounding::default(),
             pending: SegmentFrame::default(),
-            payload: Vec::new(),
+            payload: Payload::default(),
             data: Vec::new(),
             block: Vec::new(),
             entries: Vec::new(),
@@ -125,6 +130,17 @@ impl<W: Write> CaptureWriter<W> {
         header.encode(&mut writer.block)?;
         writer.write_block()?;
         Ok(writer)
+    }
+
+    /// Counts times of samples in units of 2 to the power of `unit` nanoseconds, wherever that changes no sample's place among
+    /// the process records. Without it, times are written as they are.
+    pub fn set_time_unit(&mut self, unit: u32) {
+        self.rounding.set_unit(unit);
+    }
+
+    /// The latest time up to which samples, by the times they are written with, were taken no later than at `time`.
+    pub fn surely_by(&self, time: Timestamp) -> Timestamp {
+        self.rounding.surely_by(time)
     }
 
     /// The number of a string; bytes beyond 64 KiB are cut off.
@@ -364,6 +380,7 @@ impl<W: Write> CaptureWriter<W> {
             kernel,
             losses,
             collected,
+            rounding,
             ..
         } = self;
         let is_lost = |(class, _): &(LossClass, Option<u32>)| class.is_lost_sample();
@@ -382,6 +399,7 @@ impl<W: Write> CaptureWriter<W> {
         );
         // Stable, so that samples of one moment stay in the order they came in.
         pending.samples.sort_by_key(|s| (s.cpu, s.time));
+        rounding.round(&mut pending.samples, &pending.processes);
         if !pending.samples.is_empty() {
             user.write_addresses(&mut pending.user_addresses);
             kernel.write_addresses(&mut pending.kernel_addresses);
@@ -473,6 +491,7 @@ impl<W: Write> CaptureWriter<W> {
         self.records = 0;
         self.user.clear();
         self.kernel.clear();
+        self.rounding.clear();
         Ok(())
     }
 
@@ -481,9 +500,10 @@ impl<W: Write> CaptureWriter<W> {
         self.write_record(FrameKind::KernelSymbols, symbols)
     }
 
-    /// Writes the vdso image at once, after what is pending.
+    /// Writes the vdso image at once, after what is pending. The code in it is left out.
     pub fn vdso(&mut self, vdso: &Vdso) -> Result<(), WriteError> {
-        self.write_record(FrameKind::Vdso, vdso)
+        let image = without_code(&vdso.image);
+        self.write_record(FrameKind::Vdso, &Vdso { image })
     }
 
     /// Writes what readings of perf maps have told at once, after what is pending.
@@ -522,14 +542,14 @@ impl<W: Write> CaptureWriter<W> {
     ) -> Result<(), WriteError> {
         self.flush()?;
         self.payload.clear();
-        meta::encode(&mut self.payload, "record", record)?;
+        meta::encode(self.payload.bytes(), "record", record)?;
         self.write_frame(kind, &Summary::default())
     }
 
     /// Writes the payload with its descriptor.
     fn write_frame(&mut self, kind: FrameKind, summary: &Summary) -> Result<(), WriteError> {
         self.zstd
-            .compress(&self.payload, &mut self.data)
+            .compress_payload(&self.payload, &mut self.data)
             .inspect_err(|_| self.failed = true)?;
         let in_segment = kind == FrameKind::Segment;
         let descriptor = Descriptor {
@@ -539,7 +559,7 @@ impl<W: Write> CaptureWriter<W> {
             segment: if in_segment { self.segment } else { 0 },
             ordinal: if in_segment { self.ordinal } else { 0 },
             compressed: self.data.len() as u64,
-            uncompressed: self.payload.len() as u64,
+            uncompressed: self.payload.as_slice().len() as u64,
             first: summary.first,
             last: summary.last,
             samples: summary.samples,

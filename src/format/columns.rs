@@ -3,6 +3,7 @@
 use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::leb128;
+use super::payload::Out;
 
 /// All values are equal and stored once. The reader must know the number of values from elsewhere.
 const CONSTANT: u8 = 0;
@@ -30,41 +31,46 @@ pub enum Constant {
 }
 
 /// Appends `values`.
-pub fn encode(out: &mut Vec<u8>, values: &[u64], layout: Layout, constant: Constant) {
+pub fn encode(out: &mut impl Out, values: &[u64], layout: Layout, constant: Constant) {
+    out.seam();
     if constant == Constant::Allowed
         && let Some((first, others)) = values.split_first()
         && others.iter().all(|v| v == first)
     {
-        out.push(CONSTANT);
-        leb128::write(out, *first);
+        out.bytes().push(CONSTANT);
+        leb128::write(out.bytes(), *first);
         return;
     }
     match layout {
         Layout::Whole => {
-            out.push(LEB128);
-            values.iter().for_each(|v| leb128::write(out, *v));
+            let bytes = out.bytes();
+            bytes.push(LEB128);
+            values.iter().for_each(|v| leb128::write(bytes, *v));
         }
         Layout::Split => {
-            out.push(SPLIT);
+            out.bytes().push(SPLIT);
             let mut shift = 0;
             let mut longest = 1;
             while shift < longest * 7 {
+                let bytes = out.bytes();
                 for value in values
                     .iter()
                     .map(|v| v >> shift)
                     .filter(|v| shift == 0 || *v > 0)
                 {
                     if value >= 0x80 {
-                        out.push(value as u8 | 0x80);
+                        bytes.push(value as u8 | 0x80);
                         longest = shift / 7 + 2;
                     } else {
-                        out.push(value as u8);
+                        bytes.push(value as u8);
                     }
                 }
                 shift += 7;
+                out.seam();
             }
         }
     }
+    out.seam();
 }
 
 /// Takes a column of `count` values, each at most `max`. `count` must be bounded by the caller.

@@ -1,27 +1,59 @@
 //! The zstd frames: content checksum and content size are always there, one frame for one descriptor.
 
-use zstd::bulk::{Compressor, Decompressor};
-use zstd::zstd_safe;
+use zstd::bulk::Decompressor;
+use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective as Directive;
+use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::error::{FormatError, Problem};
 use super::limits;
+use super::payload::Payload;
+
+/// Fewest bytes that get a zstd block of their own: a block's table of codes takes some 50.
+const LEAST_BLOCK: usize = 256;
 
 /// Makes zstd frames.
 pub struct FrameCompressor {
-    zstd: Compressor<'static>,
+    zstd: CCtx<'static>,
+    ends: Vec<usize>,
 }
 
 impl FrameCompressor {
     /// With a zstd level (see [`zstd::compression_level_range`]).
     pub fn new(level: i32) -> std::io::Result<FrameCompressor> {
-        let mut zstd = Compressor::new(level)?;
-        zstd.include_checksum(true)?;
-        zstd.include_contentsize(true)?;
-        Ok(FrameCompressor { zstd })
+        let mut zstd = CCtx::try_create().ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let parameters = [
+            CParameter::CompressionLevel(level),
+            CParameter::ChecksumFlag(true),
+            CParameter::ContentSizeFlag(true),
+        ];
+        for parameter in parameters {
+            let set = zstd.set_parameter(parameter);
+            set.map_err(|code| std::io::Error::other(zstd_safe::get_error_name(code)))?;
+        }
+        Ok(FrameCompressor {
+            zstd,
+            ends: Vec::new(),
+        })
     }
 
     /// Replaces `out` by `content` as one zstd frame.
     pub fn compress(&mut self, content: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+        self.ends.clear();
+        self.compress_parts(content, out)
+    }
+
+    /// As [`FrameCompressor::compress`], with blocks that end at the payload's seams.
+    pub fn compress_payload(
+        &mut self,
+        payload: &Payload,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
+        payload.parts(LEAST_BLOCK, &mut self.ends);
+        self.compress_parts(payload.as_slice(), out)
+    }
+
+    /// `content` with blocks that end at `self.ends`, and at its end.
+    fn compress_parts(&mut self, content: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
         let value = content.len() as u64;
         let limit = limits::FRAME_CONTENT;
         if value > limit {
@@ -32,11 +64,24 @@ impl FrameCompressor {
             }));
         }
         out.clear();
-        out.reserve(zstd_safe::compress_bound(content.len()));
-        self.zstd
-            .compress_to_buffer(content, out)
-            .map_err(zstd_error)?;
-        let value = out.len() as u64;
+        // What zstd wants for the whole, and the head of each block.
+        out.reserve(zstd_safe::compress_bound(content.len()) + 8 * self.ends.len());
+        let zstd = &mut self.zstd;
+        zstd.reset(ResetDirective::SessionOnly).map_err(failed)?;
+        zstd.set_pledged_src_size(Some(value)).map_err(failed)?;
+        let mut out = OutBuffer::around(out);
+        let mut rest = content;
+        let mut start = 0;
+        for end in &self.ends {
+            let part = rest.split_at_checked(end.saturating_sub(start));
+            let Some((part, behind)) = part.filter(|(_, behind)| !behind.is_empty()) else {
+                break;
+            };
+            feed(zstd, &mut out, part, Directive::ZSTD_e_flush)?;
+            (rest, start) = (behind, *end);
+        }
+        feed(zstd, &mut out, rest, Directive::ZSTD_e_end)?;
+        let value = out.pos() as u64;
         let limit = limits::FRAME_COMPRESSED;
         if value > limit {
             return Err(error(Problem::OverLimit {
@@ -46,6 +91,29 @@ impl FrameCompressor {
             }));
         }
         Ok(())
+    }
+}
+
+/// Compresses all of `part`, up to and with what `directive` says.
+fn feed(
+    zstd: &mut CCtx<'static>,
+    out: &mut OutBuffer<'_, Vec<u8>>,
+    part: &[u8],
+    directive: Directive,
+) -> Result<(), FormatError> {
+    let mut input = InBuffer::around(part);
+    loop {
+        let (taken, given) = (input.pos, out.pos());
+        let left = zstd
+            .compress_stream2(out, &mut input, directive)
+            .map_err(failed)?;
+        if left == 0 && input.pos == part.len() {
+            return Ok(());
+        }
+        if (taken, given) == (input.pos, out.pos()) {
+            let text = "no room for the compressed bytes".to_owned();
+            return Err(error(Problem::Zstd(text)));
+        }
     }
 }
 
@@ -88,8 +156,7 @@ impl FrameDecompressor {
                 value,
             }));
         }
-        let len = zstd_safe::find_frame_compressed_size(frame)
-            .map_err(|code| error(Problem::Zstd(zstd_safe::get_error_name(code).to_owned())))?;
+        let len = zstd_safe::find_frame_compressed_size(frame).map_err(failed)?;
         if len != frame.len() {
             let count = frame.len().saturating_sub(len) as u64;
             return Err(error(Problem::LeftOver {
@@ -110,6 +177,10 @@ impl FrameDecompressor {
         }
         Ok(())
     }
+}
+
+fn failed(code: usize) -> FormatError {
+    error(Problem::Zstd(zstd_safe::get_error_name(code).to_owned()))
 }
 
 fn zstd_error(err: std::io::Error) -> FormatError {
@@ -149,6 +220,31 @@ mod tests {
         assert!(content(&frame, 1199).is_err());
         assert!(content(&frame, 1201).is_err());
         assert_eq!(content(&self::frame(b""), 0), Ok(vec![]));
+    }
+
+    #[test]
+    fn parts_of_a_payload_are_one_frame() {
+        use crate::format::payload::Out;
+        let noise = |bits: u32, seed: u32| {
+            let byte = move |i: u32| ((i + seed).wrapping_mul(0x9E37_79B1) >> (32 - bits)) as u8;
+            (0..4000).map(byte)
+        };
+        let mut payload = Payload::default();
+        for (i, bits) in [8, 1, 4, 2].into_iter().enumerate() {
+            payload.bytes().extend(noise(bits, i as u32));
+            payload.seam();
+        }
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        let mut zstd = FrameCompressor::new(3).unwrap();
+        zstd.compress(payload.as_slice(), &mut whole).unwrap();
+        for _ in 0..2 {
+            zstd.compress_payload(&payload, &mut parts).unwrap();
+            assert_eq!(content(&parts, 16_000).as_deref(), Ok(payload.as_slice()));
+            assert_ne!(parts, whole);
+        }
+        zstd.compress_payload(&Payload::default(), &mut parts)
+            .unwrap();
+        assert_eq!(content(&parts, 0), Ok(vec![]));
     }
 
     #[test]

@@ -68,11 +68,13 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 1;
+pub const MINOR: u16 = 2;
 /// Required feature: addresses of stacks may be written as matches.
 pub const FEATURE_MATCHES: u64 = 1;
+/// Required feature: sections of samples may name their unit of time.
+pub const FEATURE_TIME_UNITS: u64 = 2;
 /// Required features this program knows.
-pub const KNOWN_FEATURES: u64 = FEATURE_MATCHES;
+pub const KNOWN_FEATURES: u64 = FEATURE_MATCHES | FEATURE_TIME_UNITS;
 /// Bytes before the facts.
 const FIXED: usize = 32;
 const PART: &str = "header";
@@ -108,7 +110,7 @@ impl Header {
             out.extend_from_slice(&MAJOR.to_le_bytes());
             out.extend_from_slice(&MINOR.to_le_bytes());
             out.extend_from_slice(&(facts.len() as u32).to_le_bytes());
-            out.extend_from_slice(&FEATURE_MATCHES.to_le_bytes());
+            out.extend_from_slice(&KNOWN_FEATURES.to_le_bytes());
             out.extend_from_slice(&0u64.to_le_bytes());
             out.extend_from_slice(&facts);
             let crc = crc32c::crc32c(out.get(start..).unwrap_or_default());

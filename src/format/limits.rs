@@ -22,6 +22,8 @@ pub const SEGMENT_PLACED: u64 = 1 << 22;
 pub const NODES_PER_BYTE: u64 = 256;
 /// Samples of one frame.
 pub const FRAME_SAMPLES: u64 = 1 << 20;
+/// Times of a frame are counted in 2 to this power nanoseconds at most.
+pub const TIME_UNIT: u64 = 20;
 /// Loss entries of one frame.
 pub const FRAME_LOSSES: u64 = 1 << 16;
 /// Frames of one stack: deeper nodes are not written, and not followed when read.

@@ -8,6 +8,7 @@ use super::columns::{self, Constant, Layout};
 use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::leb128;
+use super::payload::Out;
 use super::segment::StackNode;
 
 /// Shortest match the format has.
@@ -124,7 +125,7 @@ impl Matcher {
 
     /// Appends the addresses of the nodes from index `first` on; `ends` has the numbers of the nodes that end a chain,
     /// ascending.
-    pub(super) fn encode(&mut self, out: &mut Vec<u8>, first: usize, ends: &[u32]) {
+    pub(super) fn encode(&mut self, out: &mut impl Out, first: usize, ends: &[u32]) {
         let matches = self.matches(first);
         let mut callers: Vec<u32> = Vec::new();
         let mut leaves: Vec<u64> = Vec::new();
@@ -150,7 +151,7 @@ impl Matcher {
         take(at, self.addresses.len().saturating_sub(at));
 
         let list = |value: fn(&Match) -> u64| matches.iter().map(value).collect::<Vec<u64>>();
-        leb128::write(out, matches.len() as u64);
+        leb128::write(out.bytes(), matches.len() as u64);
         let (whole, split) = (Layout::Whole, Layout::Split);
         columns::encode(out, &list(|m| m.literals), whole, Constant::Never);
         columns::encode(
@@ -161,7 +162,7 @@ impl Matcher {
         );
         columns::encode(out, &list(|m| m.source as u64 + 1), split, Constant::Never);
         let (dictionary, callers) = by_frequency(&callers);
-        leb128::write(out, dictionary.len() as u64);
+        leb128::write(out.bytes(), dictionary.len() as u64);
         columns::encode(out, &dictionary, whole, Constant::Never);
         columns::encode(out, &callers, whole, Constant::Never);
         columns::encode(out, &leaves, whole, Constant::Never);

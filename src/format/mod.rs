@@ -42,6 +42,7 @@ mod losses;
 mod matches;
 pub(crate) mod meta;
 pub mod packed;
+pub mod payload;
 pub mod process;
 pub mod samples;
 pub mod segment;

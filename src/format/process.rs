@@ -215,6 +215,20 @@ pub fn check(frame: &SegmentFrame, sizes: &TableSizes) -> Result<(), Problem> {
 }
 
 impl ProcessRecord {
+    /// When it happened; `None` for [`ProcessRecord::Process`], which has no time of its own.
+    pub fn time(&self) -> Option<Timestamp> {
+        match self {
+            ProcessRecord::Process { .. } => None,
+            ProcessRecord::Image { time, .. }
+            | ProcessRecord::Space { time, .. }
+            | ProcessRecord::Map { time, .. }
+            | ProcessRecord::Comm { time, .. }
+            | ProcessRecord::Cgroup { time, .. }
+            | ProcessRecord::Exit { time, .. }
+            | ProcessRecord::Unreadable { time, .. } => Some(*time),
+        }
+    }
+
     /// The process the record is about; `None` for [`ProcessRecord::Process`], which makes one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {

@@ -3,6 +3,7 @@
 use super::columns::{self, Constant, Layout};
 use super::error::{FormatError, Problem};
 use super::input::Input;
+use super::payload::Out;
 use super::stacks::ChainEnds;
 use super::{leb128, limits};
 use crate::event::Timestamp;
@@ -69,13 +70,24 @@ impl SampleContext {
     }
 }
 
-/// Appends `samples`, which are sorted by (CPU, time) and not empty.
+/// How a section counts time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// In nanoseconds: version 1.1 and before.
+    Nanoseconds,
+    /// In units that it names.
+    Units,
+}
+
+/// Appends `samples`, which are sorted by (CPU, time) and not empty. Time is counted in the largest unit that all times are
+/// multiples of.
 pub fn encode(
-    out: &mut Vec<u8>,
+    out: &mut impl Out,
     samples: &[Sample],
     mut context: SampleContext,
 ) -> Result<(), FormatError> {
-    let period = nominal_period(samples);
+    let unit = common_unit(samples);
+    let period = nominal_period(samples) >> unit;
     let base = samples.iter().map(|s| s.time.0).min().unwrap_or(0);
     let mut groups: Vec<(u32, u64)> = Vec::new();
     let mut times = Vec::with_capacity(samples.len());
@@ -83,7 +95,8 @@ pub fn encode(
     for sample in samples {
         match last {
             Some(last) if last.cpu == sample.cpu && last.time <= sample.time => {
-                let residual = sample.time.since(last.time).wrapping_sub(period) as i64;
+                let distance = sample.time.since(last.time) >> unit;
+                let residual = distance.wrapping_sub(period) as i64;
                 times.push(leb128::zigzag(residual));
                 if let Some((_, count)) = groups.last_mut() {
                     *count += 1;
@@ -94,10 +107,10 @@ pub fn encode(
                     what: "sample out of order, its time",
                     value: sample.time.0,
                 };
-                return Err(FormatError::new("samples", out.len(), problem));
+                return Err(FormatError::new("samples", out.bytes().len(), problem));
             }
             _ => {
-                times.push(sample.time.0 - base);
+                times.push((sample.time.0 - base) >> unit);
                 groups.push((sample.cpu, 1));
             }
         }
@@ -106,16 +119,18 @@ pub fn encode(
     for sample in samples {
         context
             .check(sample)
-            .map_err(|p| FormatError::new("samples", out.len(), p))?;
+            .map_err(|p| FormatError::new("samples", out.bytes().len(), p))?;
     }
-    leb128::write(out, samples.len() as u64);
-    leb128::write(out, groups.len() as u64);
+    let head = out.bytes();
+    leb128::write(head, samples.len() as u64);
+    leb128::write(head, groups.len() as u64);
     for (cpu, count) in groups {
-        leb128::write(out, u64::from(cpu));
-        leb128::write(out, count);
+        leb128::write(head, u64::from(cpu));
+        leb128::write(head, count);
     }
-    leb128::write(out, base);
-    leb128::write(out, period);
+    leb128::write(head, u64::from(unit));
+    leb128::write(head, base >> unit);
+    leb128::write(head, period);
     columns::encode(out, &times, Layout::Split, Constant::Never);
     let mut column = |layout, field: &mut dyn FnMut(&Sample) -> u64| {
         let values: Vec<u64> = samples.iter().map(field).collect();
@@ -135,6 +150,7 @@ pub fn encode(
 /// Takes a samples section.
 pub fn decode(
     input: &mut Input<'_>,
+    clock: Clock,
     mut context: SampleContext,
 ) -> Result<Vec<Sample>, FormatError> {
     let at = input.clone();
@@ -146,6 +162,10 @@ pub fn decode(
         }));
     }
     let groups = decode_groups(input, count)?;
+    let unit = match clock {
+        Clock::Nanoseconds => 0,
+        Clock::Units => input.leb_max("unit of time", limits::TIME_UNIT)?,
+    };
     let base = input.leb("first time")?;
     let period = input.leb("nominal period")?;
     let at = input.clone();
@@ -171,7 +191,7 @@ pub fn decode(
         for (((code, task), (user, kernel)), (weight, (flags, event))) in
             rows.by_ref().take(in_group)
         {
-            let time = match last {
+            let ticks = match last {
                 None => base.checked_add(code),
                 Some(last) => last.checked_add(period.wrapping_add(leb128::unzigzag(code) as u64)),
             };
@@ -179,8 +199,9 @@ pub fn decode(
                 what: "distance of sample times",
                 value: code,
             };
+            let time = ticks.and_then(|ticks| ticks.checked_mul(1 << unit));
             let time = time.ok_or_else(|| at.error(bad_time))?;
-            last = Some(time);
+            last = ticks;
             let stack = |what, code, stack: Option<u32>| {
                 stack.ok_or_else(|| at.error(Problem::BadValue { what, value: code }))
             };
@@ -234,6 +255,12 @@ fn decode_groups(input: &mut Input<'_>, count: usize) -> Result<Vec<(u32, usize)
     Ok(groups)
 }
 
+/// The exponent of the largest power of two nanoseconds that all times are multiples of.
+fn common_unit(samples: &[Sample]) -> u32 {
+    let bits = samples.iter().fold(0, |bits, s| bits | s.time.0);
+    bits.trailing_zeros().min(limits::TIME_UNIT as u32)
+}
+
 /// The median distance of two samples on one CPU: what times are predicted by.
 fn nominal_period(samples: &[Sample]) -> u64 {
     let pairs = samples.iter().zip(samples.iter().skip(1));
@@ -281,7 +308,10 @@ mod tests {
         let mut out = Vec::new();
         encode(&mut out, samples, context()).unwrap();
         let mut input = Input::new("t", &out);
-        assert_eq!(decode(&mut input, context()).as_deref(), Ok(samples));
+        assert_eq!(
+            decode(&mut input, Clock::Units, context()).as_deref(),
+            Ok(samples)
+        );
         assert_eq!(input.end("samples"), Ok(()));
         out
     }
@@ -318,6 +348,50 @@ mod tests {
     }
 
     #[test]
+    fn times_are_counted_in_the_unit_they_have() {
+        let times = |unit: u64| [7, 1008, 2009, 3010].map(|ticks| sample(0, ticks * unit));
+        let fine = round_trip(&times(1));
+        let coarse = round_trip(&times(256));
+        assert_eq!(
+            fine[4], 0,
+            "the unit, behind the count and one CPU's number of samples"
+        );
+        assert_eq!(coarse[4], 8);
+        assert_eq!(fine[5..], coarse[5..]);
+        let largest = round_trip(&times(1 << 40));
+        assert_eq!(u64::from(largest[4]), limits::TIME_UNIT);
+        round_trip(&[sample(0, 0), sample(0, 0)]);
+    }
+
+    #[test]
+    fn a_section_without_units_is_in_nanoseconds() {
+        let samples = [sample(0, 7), sample(0, 1008)];
+        let mut bytes = round_trip(&samples);
+        bytes.remove(4);
+        let mut input = Input::new("t", &bytes);
+        assert_eq!(
+            decode(&mut input, Clock::Nanoseconds, context()).as_deref(),
+            Ok(&samples[..])
+        );
+    }
+
+    #[test]
+    fn units_and_times_beyond_the_limits_are_refused() {
+        let bytes = round_trip(&[sample(0, 7 << 20), sample(0, 9 << 20)]);
+        let refused = |unit: u8, base: &[u8]| {
+            let mut bytes = bytes.clone();
+            bytes.splice(4..6, [unit].into_iter().chain(base.iter().copied()));
+            decode(&mut Input::new("t", &bytes), Clock::Units, context()).is_err()
+        };
+        assert!(!refused(20, &[7]));
+        assert!(refused(21, &[7]), "a unit that is too large");
+        // 2^48 - 1 units of 2^20 ns are more than 64 bits of nanoseconds.
+        let large = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f];
+        assert!(refused(20, &large));
+        assert!(!refused(10, &large));
+    }
+
+    #[test]
     fn disorder_is_not_written() {
         for pair in [[sample(1, 5), sample(0, 6)], [sample(0, 6), sample(0, 5)]] {
             assert!(encode(&mut Vec::new(), &pair, context()).is_err());
@@ -344,7 +418,7 @@ mod tests {
                 "user stack",
             ),
         ] {
-            let err = decode(&mut Input::new("t", &bytes), context).unwrap_err();
+            let err = decode(&mut Input::new("t", &bytes), Clock::Units, context).unwrap_err();
             assert!(
                 matches!(err.problem, Problem::UnknownId { what: w, .. } if w == what),
                 "{err}"
@@ -364,7 +438,7 @@ mod tests {
             let mut bytes = bytes.to_vec();
             bytes.extend_from_slice(&[0; 8]);
             assert!(
-                decode(&mut Input::new("t", &bytes), context()).is_err(),
+                decode(&mut Input::new("t", &bytes), Clock::Units, context()).is_err(),
                 "{bytes:?}"
             );
         }

@@ -6,8 +6,9 @@
 use super::error::{FormatError, Problem};
 use super::input::Input;
 pub use super::matches::Matcher;
+use super::payload::Out;
 use super::process::{self, MappingTemplate, ProcessRecord, Space, Task};
-use super::samples::{self, Sample, SampleContext};
+use super::samples::{self, Clock, Sample, SampleContext};
 use super::stacks::{self, ChainEnds};
 use super::{addresses, limits, losses, meta, strings};
 use crate::event::LossClass;
@@ -141,8 +142,10 @@ mod kind {
     pub const KERNEL_ADDRESSES: u8 = 8;
     pub const USER_STACKS: u8 = 9;
     pub const KERNEL_STACKS: u8 = 10;
-    pub const SAMPLES: u8 = 11;
+    /// In nanoseconds; not written any more.
+    pub const SAMPLES_NS: u8 = 11;
     pub const LOSSES: u8 = 12;
+    pub const SAMPLES: u8 = 13;
 }
 
 impl SegmentFrame {
@@ -152,43 +155,43 @@ impl SegmentFrame {
         &self,
         before: &TableSizes,
         matchers: &mut Matchers,
-        out: &mut Vec<u8>,
+        out: &mut impl Out,
     ) -> Result<TableSizes, FormatError> {
-        let error = |problem| FormatError::new(PART, out.len(), problem);
+        let error = |problem| FormatError::new(PART, 0, problem);
         let after = before.after(self).map_err(error)?;
         process::check(self, &after).map_err(error)?;
         let mut user_ends = ChainEnds::new(Vec::new(), before.user_nodes);
         let mut kernel_ends = ChainEnds::new(Vec::new(), before.kernel_nodes);
         section(out, kind::STRINGS, self.strings.is_empty(), |out| {
-            strings::encode(out, &self.strings);
+            strings::encode(out.bytes(), &self.strings);
             Ok(())
         })?;
         section(out, kind::FILES, self.files.is_empty(), |out| {
-            meta::encode_list(out, "file", &self.files)
+            meta::encode_list(out.bytes(), "file", &self.files)
         })?;
         section(out, kind::MAPPINGS, self.mappings.is_empty(), |out| {
-            meta::encode_list(out, "mapping", &self.mappings)
+            meta::encode_list(out.bytes(), "mapping", &self.mappings)
         })?;
         section(out, kind::SPACES, self.spaces.is_empty(), |out| {
-            meta::encode_list(out, "mapping list", &self.spaces)
+            meta::encode_list(out.bytes(), "mapping list", &self.spaces)
         })?;
         section(out, kind::PROCESSES, self.processes.is_empty(), |out| {
-            meta::encode_list(out, "process record", &self.processes)
+            meta::encode_list(out.bytes(), "process record", &self.processes)
         })?;
         section(out, kind::TASKS, self.tasks.is_empty(), |out| {
-            meta::encode_list(out, "task", &self.tasks)
+            meta::encode_list(out.bytes(), "task", &self.tasks)
         })?;
         section(
             out,
             kind::USER_ADDRESSES,
             self.user_addresses.is_empty(),
-            |out| addresses::encode(out, &self.user_addresses),
+            |out| addresses::encode(out.bytes(), &self.user_addresses),
         )?;
         section(
             out,
             kind::KERNEL_ADDRESSES,
             self.kernel_addresses.is_empty(),
-            |out| addresses::encode(out, &self.kernel_addresses),
+            |out| addresses::encode(out.bytes(), &self.kernel_addresses),
         )?;
         section(out, kind::USER_STACKS, self.user_nodes.is_empty(), |out| {
             let known = before.user_nodes;
@@ -205,16 +208,16 @@ impl SegmentFrame {
                 Ok(())
             },
         )?;
+        section(out, kind::LOSSES, self.losses.is_empty(), |out| {
+            losses::encode(out.bytes(), &self.losses);
+            Ok(())
+        })?;
         section(out, kind::SAMPLES, self.samples.is_empty(), |out| {
             samples::encode(
                 out,
                 &self.samples,
                 after.sample_context(user_ends, kernel_ends),
             )
-        })?;
-        section(out, kind::LOSSES, self.losses.is_empty(), |out| {
-            losses::encode(out, &self.losses);
-            Ok(())
         })?;
         Ok(after)
     }
@@ -269,12 +272,25 @@ impl SegmentFrame {
                     (frame.kernel_nodes, kernel_ends) =
                         stacks::decode(body, known.kernel, sizes.kernel_addresses)?;
                 }
-                kind::SAMPLES => {
+                kind::SAMPLES_NS | kind::SAMPLES => {
+                    if !frame.samples.is_empty() {
+                        let what = "second section of samples, its kind";
+                        return Err(at.error(Problem::BadValue {
+                            what,
+                            value: kind.into(),
+                        }));
+                    }
+                    let clock = if kind == kind::SAMPLES {
+                        Clock::Units
+                    } else {
+                        Clock::Nanoseconds
+                    };
                     let ends = (
                         std::mem::take(&mut user_ends),
                         std::mem::take(&mut kernel_ends),
                     );
-                    frame.samples = samples::decode(body, sizes.sample_context(ends.0, ends.1))?;
+                    let context = sizes.sample_context(ends.0, ends.1);
+                    frame.samples = samples::decode(body, clock, context)?;
                 }
                 kind::LOSSES => frame.losses = losses::decode(body)?,
                 // A later minor version's: what is not known is skipped.
@@ -297,21 +313,24 @@ impl SegmentFrame {
 const PART: &str = "segment frame";
 
 /// Appends kind, length and what `body` writes; nothing when `empty`.
-fn section(
-    out: &mut Vec<u8>,
+fn section<O: Out>(
+    out: &mut O,
     kind: u8,
     empty: bool,
-    body: impl FnOnce(&mut Vec<u8>) -> Result<(), FormatError>,
+    body: impl FnOnce(&mut O) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
     if empty {
         return Ok(());
     }
-    out.push(kind);
-    let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    let start = out.len();
+    out.seam();
+    let bytes = out.bytes();
+    bytes.push(kind);
+    let at = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    let start = bytes.len();
     body(out)?;
-    let len = (out.len() - start) as u64;
+    let bytes = out.bytes();
+    let len = (bytes.len() - start) as u64;
     let limit = limits::FRAME_CONTENT;
     let too_long = Problem::OverLimit {
         what: "section length",
@@ -319,7 +338,7 @@ fn section(
         limit,
     };
     let len = u32::try_from(len).map_err(|_| FormatError::new(PART, at, too_long))?;
-    if let Some(place) = out.get_mut(at..start) {
+    if let Some(place) = bytes.get_mut(at..start) {
         place.copy_from_slice(&len.to_le_bytes());
     }
     Ok(())
@@ -420,5 +439,85 @@ impl TableSizes {
             user_ends,
             kernel_ends,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Origin, Pid, ProcessKey, Timestamp};
+
+    /// A frame of one sample, and a loss.
+    fn frame() -> SegmentFrame {
+        SegmentFrame {
+            strings: vec![b"sh".to_vec()],
+            processes: vec![ProcessRecord::Process {
+                key: ProcessKey {
+                    tgid: Pid(1),
+                    start_time: Timestamp(5),
+                },
+                parent: Pid(0),
+                kernel: false,
+                origin: Origin::Sample,
+                cgroup: None,
+            }],
+            tasks: vec![Task {
+                process: 0,
+                tid: Pid(1),
+                exec_id: 1,
+                comm: 0,
+            }],
+            samples: vec![Sample {
+                time: Timestamp(512),
+                cpu: 0,
+                task: 0,
+                user_stack: 0,
+                kernel_stack: 0,
+                weight: 1,
+                flags: 0,
+                event: 0,
+            }],
+            losses: vec![Loss {
+                class: LossClass::RingFull,
+                cpu: None,
+                count: 3,
+            }],
+            ..SegmentFrame::default()
+        }
+    }
+
+    #[test]
+    fn samples_are_in_one_section_of_either_kind() {
+        let before = TableSizes::new(1);
+        let known = KnownNodes::default();
+        let mut bytes = Vec::new();
+        frame()
+            .encode(&before, &mut Matchers::default(), &mut bytes)
+            .unwrap();
+        let decode = |bytes: &[u8]| SegmentFrame::decode(bytes, &before, known).map(|(f, _)| f);
+        assert_eq!(decode(&bytes), Ok(frame()));
+
+        let section = |kind, content: &[u8]| {
+            let mut out = vec![kind];
+            out.extend((content.len() as u32).to_le_bytes());
+            out.extend(content);
+            out
+        };
+        // Count, CPUs, the CPU's samples, the unit (2 to the power of 9), the base in it, no period, the columns.
+        let columns = [2, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0];
+        let units = [&[1, 1, 0, 1, 9, 1, 0][..], &columns].concat();
+        let units = section(kind::SAMPLES, &units);
+        assert!(bytes.ends_with(&units), "{bytes:?}");
+        let losses = section(kind::LOSSES, &[1, 1, 0, 3]);
+        let tables = bytes.len() - units.len() - losses.len();
+        assert_eq!(bytes[tables..][..losses.len()], losses);
+        let nanoseconds = [&[1, 1, 0, 1, 0x80, 4, 0][..], &columns].concat();
+        let nanoseconds = section(kind::SAMPLES_NS, &nanoseconds);
+
+        let tables = &bytes[..tables];
+        let older = [tables, &nanoseconds, &losses].concat();
+        assert_eq!(decode(&older), Ok(frame()));
+        let both = [tables, &nanoseconds, &losses, &units].concat();
+        assert!(decode(&both).is_err(), "samples twice");
     }
 }

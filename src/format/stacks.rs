@@ -8,6 +8,7 @@ use super::columns::{self, Constant, Layout};
 use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::matches::{self, Matcher};
+use super::payload::Out;
 use super::segment::StackNode;
 use super::{leb128, limits};
 
@@ -19,7 +20,7 @@ const FEW: usize = 256;
 /// Appends `nodes`, of which the first gets the number `known` + 1; `matcher` has the nodes before and takes these in.
 /// Returns the ends of the chains.
 pub fn encode(
-    out: &mut Vec<u8>,
+    out: &mut impl Out,
     nodes: &[StackNode],
     known: u32,
     matcher: &mut Matcher,
@@ -41,7 +42,7 @@ pub fn encode(
                 known: id,
             };
             let back = id.checked_sub(u64::from(node.parent));
-            back.ok_or_else(|| FormatError::new("stacks", out.len(), problem))?;
+            back.ok_or_else(|| FormatError::new("stacks", out.bytes().len(), problem))?;
             parents.push(u64::from(node.parent));
             length = 0;
         }
@@ -52,20 +53,20 @@ pub fn encode(
         lengths.push(length);
         ends.push(id as u32);
     }
-    let start = out.len();
-    leb128::write(out, nodes.len() as u64);
-    leb128::write(out, lengths.len() as u64);
+    let start = out.bytes().len();
+    leb128::write(out.bytes(), nodes.len() as u64);
+    leb128::write(out.bytes(), lengths.len() as u64);
     columns::encode(out, &parents, Layout::Split, Constant::Allowed);
     columns::encode(out, &lengths, Layout::Whole, Constant::Allowed);
     matcher.extend(nodes);
-    let at = out.len();
+    let at = out.bytes().len();
     if nodes.len() >= FEW {
-        out.push(MATCHED);
+        out.bytes().push(MATCHED);
         matcher.encode(out, known as usize, &ends);
     }
-    let most = ((out.len() - start) as u64).saturating_mul(limits::NODES_PER_BYTE);
+    let most = ((out.bytes().len() - start) as u64).saturating_mul(limits::NODES_PER_BYTE);
     if nodes.len() < FEW || nodes.len() as u64 > most {
-        out.truncate(at);
+        out.bytes().truncate(at);
         let addresses: Vec<u64> = nodes.iter().map(|n| u64::from(n.address)).collect();
         columns::encode(out, &addresses, Layout::Whole, Constant::Never);
     }

@@ -387,3 +387,29 @@ fn no_stack_of_family_has_names_of_two_programs() {
         assert_eq!(count(&folded, frames), expected, "{frames}");
     }
 }
+
+/// Version 1.2: times of samples in units of 256 ns, and a vdso image would be without its code. The workloads are those of version 1.
+#[test]
+fn version_1_2_is_read_as_it_was_written() {
+    for (name, samples, complete) in [("calls", 158, true), ("family", 195, false)] {
+        let reader = Reader::open(&of_version("v1.2", &format!("{name}.bprof"))).unwrap();
+        assert_eq!(reader.damage(), [], "{RULE}");
+        assert_eq!(reader.version(), (1, 2));
+        assert_eq!(reader.end().is_some(), complete);
+        assert_eq!((reader.samples(), reader.lost_samples()), (samples, 0));
+        let mut fine = 0;
+        for mut segment in reader.segments() {
+            while let Some(frame) = segment.next_frame().unwrap() {
+                let times = frame.samples.iter().map(|s| s.time.0);
+                fine += times.filter(|time| time % 256 != 0).count();
+            }
+        }
+        assert_eq!(fine, 0, "{name}");
+    }
+}
+
+#[test]
+fn version_1_2_is_reported_as_ever() {
+    check_views("v1.2", "calls");
+    check_views("v1.2", "family");
+}

@@ -216,8 +216,13 @@ impl Jit {
     }
 
     fn write_batch(&mut self, drain: &mut Drain) -> Result<()> {
-        let (maps, _) = std::mem::take(&mut self.batch);
+        let (mut maps, _) = std::mem::take(&mut self.batch);
         if !maps.is_empty() {
+            // Readings are compared with times of samples, which may have been rounded down.
+            for map in &mut maps {
+                map.previous = drain.writer.surely_by(map.previous);
+                map.until = drain.writer.surely_by(map.until);
+            }
             drain.writer.perf_maps(&PerfMaps { maps })?;
         }
         Ok(())
