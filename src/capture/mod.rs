@@ -17,12 +17,14 @@
 pub mod append;
 mod incoming;
 mod intern;
+mod numbering;
 pub mod pack;
 pub mod place;
 pub mod reader;
 mod scan;
 mod source;
 pub mod tables;
+mod trie;
 mod write_error;
 pub mod writer;
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
-use super::intern::{Interner, StackInterner};
+use super::intern::Interner;
+use super::numbering::Numbering;
+use super::trie::StackTrie;
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
 use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
@@ -54,8 +56,10 @@ pub struct CaptureWriter<W> {
     string_bytes: u64,
     placed: u64,
     records: u64,
-    user: StackInterner,
-    kernel: StackInterner,
+    user: StackTrie,
+    kernel: StackTrie,
+    user_numbers: Numbering,
+    kernel_numbers: Numbering,
     losses: BTreeMap<(LossClass, Option<u32>), u64>,
     /// What the next frame adds; its samples have provisional stacks until it is written.
     pending: SegmentFrame,
@@ -108,8 +112,10 @@ impl<W: Write> CaptureWriter<W> {
             string_bytes: 0,
             placed: 0,
             records: 0,
-            user: StackInterner::default(),
-            kernel: StackInterner::default(),
+            user: StackTrie::default(),
+            kernel: StackTrie::default(),
+            user_numbers: Numbering::default(),
+            kernel_numbers: Numbering::default(),
             losses: BTreeMap::new(),
             pending: SegmentFrame::default(),
             payload: Vec::new(),
@@ -316,7 +322,11 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Whether the tables are large enough for [`CaptureWriter::start_segment`], so that memory stays small.
     pub fn segment_is_full(&self) -> bool {
-        let stacks = self.user.len().max(self.kernel.len());
+        let stacks = self
+            .user
+            .addresses()
+            .len()
+            .max(self.kernel.addresses().len());
         let tables = [
             self.strings.len(),
             self.files.len(),
@@ -362,6 +372,8 @@ impl<W: Write> CaptureWriter<W> {
             pending,
             user,
             kernel,
+            user_numbers,
+            kernel_numbers,
             losses,
             collected,
             ..
@@ -383,8 +395,8 @@ impl<W: Write> CaptureWriter<W> {
         // Stable, so that samples of one moment stay in the order they came in.
         pending.samples.sort_by_key(|s| (s.cpu, s.time));
         if !pending.samples.is_empty() {
-            user.write_addresses(&mut pending.user_addresses);
-            kernel.write_addresses(&mut pending.kernel_addresses);
+            user_numbers.write_addresses(user, &mut pending.user_addresses);
+            kernel_numbers.write_addresses(kernel, &mut pending.kernel_addresses);
             if let Some(collected) = collected {
                 collected.user.extend_from_slice(&pending.user_addresses);
                 collected
@@ -394,9 +406,10 @@ impl<W: Write> CaptureWriter<W> {
         }
         const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
         for sample in &mut pending.samples {
-            sample.user_stack = user.write_stack(sample.user_stack, &mut pending.user_nodes);
+            sample.user_stack =
+                user_numbers.write_stack(user, sample.user_stack, &mut pending.user_nodes);
             sample.kernel_stack =
-                kernel.write_stack(sample.kernel_stack, &mut pending.kernel_nodes);
+                kernel_numbers.write_stack(kernel, sample.kernel_stack, &mut pending.kernel_nodes);
             summary.truncated += u64::from(sample.flags & CUT != 0);
         }
         let times = || pending.samples.iter().map(|s| s.time);
@@ -473,6 +486,8 @@ impl<W: Write> CaptureWriter<W> {
         self.records = 0;
         self.user.clear();
         self.kernel.clear();
+        self.user_numbers.clear();
+        self.kernel_numbers.clear();
         Ok(())
     }
 
