@@ -15,6 +15,7 @@
 )]
 
 pub mod append;
+mod branches;
 mod incoming;
 mod intern;
 mod numbering;

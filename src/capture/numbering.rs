@@ -4,7 +4,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::trie::{Node, StackTrie};
+use super::trie::{Node, Run, StackTrie};
 use crate::format::segment::StackNode;
 
 /// The numbers given out in a segment.
@@ -12,13 +12,13 @@ use crate::format::segment::StackNode;
 pub struct Numbering {
     /// Of addresses in the file.
     addresses: HashMap<u64, u32, RandomState>,
-    /// Addresses of nodes below this index have their numbers.
-    addressed: usize,
+    /// How far in the trie addresses have their numbers.
+    addressed: u32,
     /// Of the first node of each run in the file, 0 where there is none. The others of the run count on.
     runs: Vec<u32>,
     written: u32,
     /// Runs to be written, innermost first.
-    path: Vec<u32>,
+    path: Vec<Run>,
 }
 
 impl Numbering {
@@ -26,14 +26,12 @@ impl Numbering {
     pub fn write_addresses(&mut self, trie: &StackTrie, out: &mut Vec<u64>) {
         let before = out.len();
         let known = self.addresses.len();
-        let new = trie.addresses().get(self.addressed..).unwrap_or_default();
-        for address in new {
-            self.addresses.entry(*address).or_insert_with(|| {
-                out.push(*address);
+        for address in trie.new_addresses(&mut self.addressed) {
+            self.addresses.entry(address).or_insert_with(|| {
+                out.push(address);
                 u32::MAX
             });
         }
-        self.addressed = trie.addresses().len();
         let new = out.get_mut(before..).unwrap_or_default();
         new.sort_unstable();
         for (number, address) in (known as u32..).zip(new) {
@@ -44,48 +42,50 @@ impl Numbering {
     /// The number in the file of a stack; appends the nodes it needs that are not in the file yet, by whole runs.
     /// [`Numbering::write_addresses`] comes first.
     pub fn write_stack(&mut self, trie: &StackTrie, stack: Node, out: &mut Vec<StackNode>) -> u32 {
-        let Some((run, offset)) = place(trie, stack) else {
+        let Some(run) = trie.run_of(stack) else {
             return 0;
         };
-        match self.runs.get(run as usize) {
-            Some(first) if *first > 0 => first + offset,
-            _ => self.write_runs(trie, run, out) + offset,
-        }
+        let first = match self.number(run) {
+            Some(first) => first,
+            None => self.write_runs(trie, run, out),
+        };
+        first + run.offset(stack)
+    }
+
+    /// The number of a run's first node, if it has one.
+    fn number(&self, run: Run) -> Option<u32> {
+        self.runs
+            .get(run.index as usize)
+            .copied()
+            .filter(|first| *first > 0)
     }
 
     /// Writes a run, after those it hangs below. Gives the number of its first node.
-    fn write_runs(&mut self, trie: &StackTrie, run: u32, out: &mut Vec<StackNode>) -> u32 {
+    fn write_runs(&mut self, trie: &StackTrie, run: Run, out: &mut Vec<StackNode>) -> u32 {
         self.runs.resize(trie.run_count(), 0);
         self.path.clear();
         self.path.push(run);
-        let mut parent = 0;
-        let mut above = trie.run(run).map_or(0, |run| run.parent);
-        while let Some((run, offset)) = place(trie, above) {
-            match self.runs.get(run as usize) {
-                Some(first) if *first > 0 => {
-                    parent = first + offset;
-                    break;
-                }
-                _ => self.path.push(run),
-            }
-            above = trie.run(run).map_or(0, |run| run.parent);
+        let (mut above, _) = trie.run(run);
+        while let Some(run) = trie.run_of(above).filter(|run| self.number(*run).is_none()) {
+            self.path.push(run);
+            (above, _) = trie.run(run);
         }
         let mut first = 0;
         while let Some(run) = self.path.pop() {
+            let (parent, nodes) = trie.run(run);
+            let above = trie.run_of(parent);
+            let mut parent = above.map_or(0, |above| {
+                self.number(above).unwrap_or_default() + above.offset(parent)
+            });
             first = self.written + 1;
-            if let Some(place) = self.runs.get_mut(run as usize) {
-                *place = first;
-            }
-            for address in trie.nodes(run) {
+            for address in nodes {
                 let address = self.addresses.get(address).copied().unwrap_or_default();
                 out.push(StackNode { parent, address });
                 self.written += 1;
                 parent = self.written;
             }
-            // The next one may hang below any node of this one.
-            let next = self.path.last().and_then(|next| trie.run(*next));
-            if let Some((_, offset)) = next.and_then(|next| place(trie, next.parent)) {
-                parent = first + offset;
+            if let Some(place) = self.runs.get_mut(run.index as usize) {
+                *place = first;
             }
         }
         first
@@ -98,13 +98,6 @@ impl Numbering {
         self.runs.clear();
         self.written = 0;
     }
-}
-
-/// The run a node is in, and how far from the run's first node.
-fn place(trie: &StackTrie, node: Node) -> Option<(u32, u32)> {
-    let run = trie.run_of(node)?;
-    let start = trie.run(run)?.start;
-    Some((run, (node - 1).checked_sub(start)?))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 
+use super::branches::Branches;
 use super::write_error::TablesFull;
 use crate::format::limits;
 
-/// A stack: the number of its leaf node from 1 on, 0 for the empty stack. Not the number it has in the file.
+/// A stack: where its leaf node is in the trie, 0 for the empty stack. Not the number it has in the file.
 pub type Node = u32;
 
 /// Every stack of a segment.
@@ -22,22 +22,51 @@ pub struct StackTrie {
     hasher: RandomState,
     /// Most nodes.
     limit: usize,
-    /// Of node n at n - 1.
-    addresses: Vec<u64>,
-    /// Ascending.
-    runs: Vec<Run>,
+    /// Each run: the [`Head`], then the address of each node.
+    words: Vec<u64>,
+    run_count: u32,
+    /// Places of heads.
     starts: Starts,
-    /// Indexes into `runs`, by the parent and the first address of each.
-    branches: HashTable<u32>,
+    /// Places of heads, by the run's parent and first address.
+    branches: Branches,
 }
 
-/// Nodes from one number on up to the next run, each the parent of the one behind it.
+/// What precedes the nodes of a run in memory, so that one cache miss brings both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    parent: Node,
+    length: u32,
+}
+
+impl From<u64> for Head {
+    fn from(word: u64) -> Head {
+        Head {
+            parent: word as u32,
+            length: (word >> 32) as u32,
+        }
+    }
+}
+
+impl From<Head> for u64 {
+    fn from(head: Head) -> u64 {
+        u64::from(head.length) << 32 | u64::from(head.parent)
+    }
+}
+
+/// Nodes of which each is the parent of the one behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Index of its first node, which has the number one above.
-    pub start: u32,
-    /// Of its first node.
-    pub parent: Node,
+    /// 0, 1, 2, ... over the segment.
+    pub index: u32,
+    /// Where its head is: its first node is the one behind.
+    head: u32,
+}
+
+impl Run {
+    /// How far `node`, which is in this run, is from its first.
+    pub fn offset(&self, node: Node) -> u32 {
+        node.saturating_sub(self.head + 1)
+    }
 }
 
 impl Default for StackTrie {
@@ -45,10 +74,10 @@ impl Default for StackTrie {
         StackTrie {
             hasher: RandomState::default(),
             limit: limits::TABLE as usize,
-            addresses: Vec::new(),
-            runs: Vec::new(),
+            words: Vec::new(),
+            run_count: 0,
             starts: Starts::default(),
-            branches: HashTable::new(),
+            branches: Branches::default(),
         }
     }
 }
@@ -60,146 +89,136 @@ impl StackTrie {
         let mut node: Node = 0;
         let mut rest = frames;
         while let Some((first, callees)) = rest.split_last() {
-            let Some(run) = self.branch(node, *first) else {
-                return self.append(node, rest);
+            let hash = (self.hasher.hash_one((node, *first)) >> 32) as u32;
+            let known = self.branches.find(hash, |head| {
+                let (parent, nodes) = self.run_at(head)?;
+                let (address, more) = nodes.split_first()?;
+                (parent == node && address == first).then_some((head, more))
+            });
+            let Some((head, more)) = known else {
+                return self.append(node, rest, hash);
             };
-            let more = self.nodes(run).get(1..).unwrap_or_default();
             let known = more
                 .iter()
                 .zip(callees.iter().rev())
                 .take_while(|(known, frame)| known == frame)
                 .count();
-            node = self.start(run) + known as u32 + 1;
+            node = head + 1 + known as u32;
             rest = callees.get(..callees.len() - known).unwrap_or_default();
         }
         Ok(node)
     }
 
-    /// The run that begins with `address`, called from `parent`.
-    fn branch(&self, parent: Node, address: u64) -> Option<u32> {
-        let hash = self.hasher.hash_one((parent, address));
-        let found = self
-            .branches
-            .find(hash, |index| self.key(*index) == Some((parent, address)));
-        found.copied()
-    }
-
-    fn key(&self, run: u32) -> Option<(Node, u64)> {
-        let run = self.runs.get(run as usize)?;
-        Some((run.parent, *self.addresses.get(run.start as usize)?))
-    }
-
-    /// Makes all of `frames`, called from `parent`, a new run.
-    fn append(&mut self, parent: Node, frames: &[u64]) -> Result<Node, TablesFull> {
-        let start = self.addresses.len();
-        if frames.len() > self.limit.saturating_sub(start) {
+    /// Makes all of `frames`, which are not empty, a new run called from `parent`; `hash` is of that and the first.
+    fn append(&mut self, parent: Node, frames: &[u64], hash: u32) -> Result<Node, TablesFull> {
+        if frames.len() > self.limit.saturating_sub(self.node_count()) {
             return Err(TablesFull);
         }
-        let Some(first) = frames.last() else {
-            return Ok(parent);
-        };
-        let index = self.runs.len() as u32;
-        self.starts.append(start, frames.len(), index);
-        self.addresses.extend(frames.iter().rev());
-        let start = start as u32;
-        self.runs.push(Run { start, parent });
-        let StackTrie {
-            hasher,
-            addresses,
-            runs,
-            branches,
-            ..
-        } = self;
-        let hash = hasher.hash_one((parent, *first));
-        branches.insert_unique(hash, index, |index| {
-            let run = runs.get(*index as usize);
-            let key = run.and_then(|run| Some((run.parent, *addresses.get(run.start as usize)?)));
-            hasher.hash_one(key.unwrap_or_default())
-        });
-        Ok(addresses.len() as Node)
+        let head = self.words.len();
+        let length = frames.len() as u32;
+        self.words.push(Head { parent, length }.into());
+        self.words.extend(frames.iter().rev());
+        self.starts.append(head, self.words.len(), self.run_count);
+        self.branches.insert(hash, head as u32);
+        self.run_count += 1;
+        Ok(self.words.len() as Node - 1)
     }
 
-    fn start(&self, run: u32) -> u32 {
-        self.runs.get(run as usize).map_or(0, |run| run.start)
+    /// Parent and addresses of the run whose head is there.
+    fn run_at(&self, head: u32) -> Option<(Node, &[u64])> {
+        let (word, nodes) = self.words.get(head as usize..)?.split_first()?;
+        let head = Head::from(*word);
+        Some((head.parent, nodes.get(..head.length as usize)?))
     }
 
     /// The run a node is in; `None` for the empty stack.
-    pub fn run_of(&self, node: Node) -> Option<u32> {
-        self.starts.run_of((node as usize).checked_sub(1)?)
+    pub fn run_of(&self, node: Node) -> Option<Run> {
+        if node == 0 {
+            None
+        } else {
+            self.starts.run_of(node)
+        }
     }
 
-    /// A run.
-    pub fn run(&self, run: u32) -> Option<&Run> {
-        self.runs.get(run as usize)
+    /// The parent of a run's first node, and the addresses of its nodes, outermost first.
+    pub fn run(&self, run: Run) -> (Node, &[u64]) {
+        self.run_at(run.head).unwrap_or_default()
     }
 
-    /// Addresses of the nodes of a run, outermost first.
-    pub fn nodes(&self, run: u32) -> &[u64] {
-        let run = run as usize;
-        let end = self.runs.get(run + 1).map(|next| next.start as usize);
-        let nodes = self.runs.get(run).and_then(|run| {
-            let end = end.unwrap_or(self.addresses.len());
-            self.addresses.get(run.start as usize..end)
+    /// Addresses of the runs from the one on whose head is at `*from`, which becomes the end of the last.
+    pub fn new_addresses<'a>(&'a self, from: &'a mut u32) -> impl Iterator<Item = u64> + 'a {
+        let runs = std::iter::from_fn(move || {
+            let (_, nodes) = self.run_at(*from)?;
+            *from += 1 + nodes.len() as u32;
+            Some(nodes)
         });
-        nodes.unwrap_or_default()
-    }
-
-    /// Addresses of the nodes in the order of their numbers.
-    pub fn addresses(&self) -> &[u64] {
-        &self.addresses
+        runs.flatten().copied()
     }
 
     /// How many runs there are.
     pub fn run_count(&self) -> usize {
-        self.runs.len()
+        self.run_count as usize
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.words.len() - self.run_count as usize
     }
 
     /// Forgets all stacks; their memory is kept for the next ones.
     pub fn clear(&mut self) {
-        self.addresses.clear();
-        self.runs.clear();
+        self.words.clear();
+        self.run_count = 0;
         self.starts.clear();
         self.branches.clear();
     }
 }
 
-/// Which nodes begin a run, so that the run of a node is found in one look.
+/// Where runs begin, so that the run of a node is found in one look.
 #[derive(Debug, Default)]
 struct Starts {
-    words: Vec<Word>,
+    groups: Vec<Group>,
 }
 
-/// Of 64 nodes.
+/// Of 64 words.
 #[derive(Debug, Clone, Copy)]
-struct Word {
-    bits: u64,
+struct Group {
+    /// Which of them are heads.
+    heads: u64,
     /// Runs that begin before.
     before: u32,
 }
 
 impl Starts {
-    /// Adds the run with this number: the `length` nodes from index `start` on, which follow those there are.
-    fn append(&mut self, start: usize, length: usize, run: u32) {
-        while self.words.len() * 64 < start + length {
-            let begins_before = self.words.len() * 64 > start;
-            self.words.push(Word {
-                bits: 0,
-                before: run + u32::from(begins_before),
+    /// Adds the run with this number, from its head to its end: it follows the one before.
+    fn append(&mut self, head: usize, end: usize, run: u32) {
+        while self.groups.len() * 64 < end {
+            let begun = self.groups.len() * 64 > head;
+            self.groups.push(Group {
+                heads: 0,
+                before: run + u32::from(begun),
             });
         }
-        if let Some(word) = self.words.get_mut(start / 64) {
-            word.bits |= 1 << (start % 64);
+        if let Some(group) = self.groups.get_mut(head / 64) {
+            group.heads |= 1 << (head % 64);
         }
     }
 
-    fn run_of(&self, index: usize) -> Option<u32> {
-        let word = self.words.get(index / 64)?;
-        let up_to = word.bits & (u64::MAX >> (63 - index % 64));
-        (word.before + up_to.count_ones()).checked_sub(1)
+    fn run_of(&self, node: Node) -> Option<Run> {
+        let mut at = node as usize / 64;
+        let group = self.groups.get(at)?;
+        let mut heads = group.heads & (u64::MAX >> (63 - node % 64));
+        let index = (group.before + heads.count_ones()).checked_sub(1)?;
+        while heads == 0 {
+            at = at.checked_sub(1)?;
+            heads = self.groups.get(at)?.heads;
+        }
+        let head = at as u32 * 64 + heads.ilog2();
+        Some(Run { index, head })
     }
 
     fn clear(&mut self) {
-        self.words.clear();
+        self.groups.clear();
     }
 }
 
@@ -214,12 +233,16 @@ mod tests {
     fn frames(trie: &StackTrie, mut node: Node) -> Vec<u64> {
         let mut frames = Vec::new();
         while let Some(run) = trie.run_of(node) {
-            let Run { start, parent } = trie.runs[run as usize];
-            let nodes = &trie.nodes(run)[..(node - start) as usize];
+            let (parent, nodes) = trie.run(run);
+            let nodes = &nodes[..=run.offset(node) as usize];
             frames.extend(nodes.iter().rev());
             node = parent;
         }
         frames
+    }
+
+    fn addresses(trie: &StackTrie) -> Vec<u64> {
+        trie.new_addresses(&mut 0).collect()
     }
 
     #[test]
@@ -229,12 +252,13 @@ mod tests {
         let b = trie.intern(&[11, 2, 1]).unwrap();
         assert_ne!(a, b);
         assert_eq!(trie.intern(&[10, 2, 1]), Ok(a));
-        assert_eq!(trie.addresses(), [1, 2, 10, 11]);
+        assert_eq!(addresses(&trie), [1, 2, 10, 11]);
+        assert_eq!((trie.node_count(), trie.run_count()), (4, 2));
         assert_eq!(trie.intern(&[]), Ok(0));
         assert_eq!(trie.intern(&[2, 1]), Ok(2));
         assert_eq!(
-            trie.runs,
-            [(0, 0), (3, 2)].map(|(start, parent)| Run { start, parent })
+            trie.run_of(b).map(|run| trie.run(run)),
+            Some((2, &[11][..]))
         );
         assert_eq!(frames(&trie, b), [11, 2, 1]);
     }
@@ -245,9 +269,22 @@ mod tests {
         assert_eq!(trie.intern(&[7; 100]), Ok(100));
         assert_eq!(trie.intern(&[7; 100]), Ok(100));
         assert_eq!(trie.intern(&[7; 64]), Ok(64));
-        assert_eq!(trie.intern(&[7; 200]), Ok(200));
-        assert_eq!(trie.run_of(100), Some(0));
-        assert_eq!(trie.run_of(101), Some(1));
+        assert_eq!(trie.intern(&[7; 200]), Ok(201));
+        assert_eq!(trie.run_of(100), Some(Run { index: 0, head: 0 }));
+        assert_eq!(
+            trie.run_of(102),
+            Some(Run {
+                index: 1,
+                head: 101
+            })
+        );
+        assert_eq!(
+            trie.run_of(201),
+            Some(Run {
+                index: 1,
+                head: 101
+            })
+        );
     }
 
     #[test]
@@ -259,8 +296,8 @@ mod tests {
         let old = trie.intern(&[3, 2]).unwrap();
         assert_eq!(trie.intern(&[5, 4]), Err(TablesFull));
         assert_eq!(trie.intern(&[3, 2]), Ok(old));
-        assert_eq!(trie.addresses(), [2, 3], "nothing of a refused stack");
-        assert_eq!(trie.intern(&[6, 2]), Ok(3));
+        assert_eq!(addresses(&trie), [2, 3], "nothing of a refused stack");
+        assert_eq!(trie.intern(&[6, 2]), Ok(4));
         assert_eq!(trie.intern(&[7, 2]), Err(TablesFull));
         trie.clear();
         assert_eq!(trie.intern(&[5, 4]), Ok(2));

@@ -25,8 +25,8 @@ use crate::format::{limits, meta, skippable};
 
 /// The zstd level captures are written with.
 pub const DEFAULT_LEVEL: i32 = 3;
-/// A segment is full when one of its stack tables has so many nodes, addresses or (half of it) chains.
-const FULL_STACKS: usize = 224 << 10;
+/// A segment is full when its stacks take about so many bytes of memory: 400,000 nodes of which each fifth ends a run.
+const FULL_STACKS: usize = 7 << 20;
 /// ... or when its other tables have so many entries,
 const FULL_TABLE: usize = 56 << 10;
 /// ... or its mapping lists so many mappings in all,
@@ -35,6 +35,12 @@ const FULL_PLACED: u64 = 128 << 10;
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
 const FULL_FRAME: usize = 64 << 10;
+
+/// Memory of a stack trie: its nodes, what has to be known of each to write the next, and its runs with their places in
+/// tables.
+fn stack_bytes(trie: &StackTrie) -> usize {
+    trie.node_count() * (8 + 4) + trie.run_count() * (8 + 4 + 16)
+}
 
 /// Writes one capture to `out`, which should not buffer: each flush is one `write_all`.
 ///
@@ -322,11 +328,7 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Whether the tables are large enough for [`CaptureWriter::start_segment`], so that memory stays small.
     pub fn segment_is_full(&self) -> bool {
-        let stacks = self
-            .user
-            .addresses()
-            .len()
-            .max(self.kernel.addresses().len());
+        let stacks = stack_bytes(&self.user) + stack_bytes(&self.kernel);
         let tables = [
             self.strings.len(),
             self.files.len(),
