@@ -42,6 +42,7 @@ pub mod preflight;
 pub mod processes;
 pub mod procfs;
 pub mod progress;
+pub mod ring;
 pub mod rooted;
 pub mod sampler;
 pub mod session;
