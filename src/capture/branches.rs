@@ -79,7 +79,13 @@ mod tests {
         let mut branches = Branches::default();
         assert_eq!(branches.find(5, Some), None);
         // Hashes at the end of the table go on at its beginning.
-        let hash = |number: u32| if number % 2 == 0 { u32::MAX } else { number };
+        let hash = |number: u32| {
+            if number.is_multiple_of(2) {
+                u32::MAX
+            } else {
+                number
+            }
+        };
         for number in 0..3000 {
             branches.insert(hash(number), number);
             let found = branches.find(hash(number), |n| (n == number).then_some(n));
