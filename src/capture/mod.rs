@@ -15,8 +15,10 @@
 )]
 
 pub mod append;
+mod branches;
 mod incoming;
 mod intern;
+mod numbering;
 pub mod pack;
 pub mod place;
 pub mod reader;
@@ -24,8 +26,9 @@ mod rounding;
 mod scan;
 mod source;
 pub mod tables;
-pub mod verify;
+mod trie;
 mod vdso;
+pub mod verify;
 mod write_error;
 pub mod writer;
 

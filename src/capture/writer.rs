@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
-use super::intern::{Interner, StackInterner};
+use super::intern::Interner;
+use super::numbering::Numbering;
 use super::rounding::Rounding;
+use super::trie::StackTrie;
 use super::vdso::without_code;
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
@@ -26,8 +28,8 @@ use crate::format::{limits, meta, skippable};
 
 /// The zstd level captures are written with.
 pub const DEFAULT_LEVEL: i32 = 3;
-/// A segment is full when one of its stack tables has so many nodes, addresses or (half of it) chains.
-const FULL_STACKS: usize = 224 << 10;
+/// A segment is full when its stacks take about so many bytes of memory: 400,000 nodes of which each fifth ends a run.
+const FULL_STACKS: usize = 7 << 20;
 /// ... or when its other tables have so many entries,
 const FULL_TABLE: usize = 56 << 10;
 /// ... or its mapping lists so many mappings in all,
@@ -36,6 +38,12 @@ const FULL_PLACED: u64 = 128 << 10;
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
 const FULL_FRAME: usize = 64 << 10;
+
+/// Memory of a stack trie: its nodes, what has to be known of each to write the next, and its runs with their places in
+/// tables.
+fn stack_bytes(trie: &StackTrie) -> usize {
+    trie.node_count() * (8 + 4) + trie.run_count() * (8 + 4 + 16)
+}
 
 /// Writes one capture to `out`, which should not buffer: each flush is one `write_all`.
 ///
@@ -57,8 +65,10 @@ pub struct CaptureWriter<W> {
     string_bytes: u64,
     placed: u64,
     records: u64,
-    user: StackInterner,
-    kernel: StackInterner,
+    user: StackTrie,
+    kernel: StackTrie,
+    user_numbers: Numbering,
+    kernel_numbers: Numbering,
     losses: BTreeMap<(LossClass, Option<u32>), u64>,
     rounding: Rounding,
     /// What the next frame adds; its samples have provisional stacks until it is written.
@@ -112,8 +122,10 @@ impl<W: Write> CaptureWriter<W> {
             string_bytes: 0,
             placed: 0,
             records: 0,
-            user: StackInterner::default(),
-            kernel: StackInterner::default(),
+            user: StackTrie::default(),
+            kernel: StackTrie::default(),
+            user_numbers: Numbering::default(),
+            kernel_numbers: Numbering::default(),
             losses: BTreeMap::new(),
             rounding: Rounding::default(),
             pending: SegmentFrame::default(),
@@ -332,7 +344,7 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Whether the tables are large enough for [`CaptureWriter::start_segment`], so that memory stays small.
     pub fn segment_is_full(&self) -> bool {
-        let stacks = self.user.len().max(self.kernel.len());
+        let stacks = stack_bytes(&self.user) + stack_bytes(&self.kernel);
         let tables = [
             self.strings.len(),
             self.files.len(),
@@ -378,6 +390,8 @@ impl<W: Write> CaptureWriter<W> {
             pending,
             user,
             kernel,
+            user_numbers,
+            kernel_numbers,
             losses,
             collected,
             rounding,
@@ -401,8 +415,8 @@ impl<W: Write> CaptureWriter<W> {
         pending.samples.sort_by_key(|s| (s.cpu, s.time));
         rounding.round(&mut pending.samples, &pending.processes);
         if !pending.samples.is_empty() {
-            user.write_addresses(&mut pending.user_addresses);
-            kernel.write_addresses(&mut pending.kernel_addresses);
+            user_numbers.write_addresses(user, &mut pending.user_addresses);
+            kernel_numbers.write_addresses(kernel, &mut pending.kernel_addresses);
             if let Some(collected) = collected {
                 collected.user.extend_from_slice(&pending.user_addresses);
                 collected
@@ -412,9 +426,10 @@ impl<W: Write> CaptureWriter<W> {
         }
         const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
         for sample in &mut pending.samples {
-            sample.user_stack = user.write_stack(sample.user_stack, &mut pending.user_nodes);
+            sample.user_stack =
+                user_numbers.write_stack(user, sample.user_stack, &mut pending.user_nodes);
             sample.kernel_stack =
-                kernel.write_stack(sample.kernel_stack, &mut pending.kernel_nodes);
+                kernel_numbers.write_stack(kernel, sample.kernel_stack, &mut pending.kernel_nodes);
             summary.truncated += u64::from(sample.flags & CUT != 0);
         }
         let times = || pending.samples.iter().map(|s| s.time);
@@ -492,6 +507,8 @@ impl<W: Write> CaptureWriter<W> {
         self.user.clear();
         self.kernel.clear();
         self.rounding.clear();
+        self.user_numbers.clear();
+        self.kernel_numbers.clear();
         Ok(())
     }
 

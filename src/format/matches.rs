@@ -15,15 +15,18 @@ use super::segment::StackNode;
 const SHORTEST: usize = 4;
 /// Shortest match that is written: shorter ones cost more than what they stand for.
 const WORTH: usize = 6;
+/// Every so many addresses the table is told of one. Each match worth writing has one of these in it with
+/// [`SHORTEST`] addresses behind it, and is then followed to both sides.
+const STRIDE: usize = WORTH - SHORTEST + 1;
 
 /// The addresses of a segment's nodes so far, and where runs of them begin.
 #[derive(Debug, Clone, Default)]
 pub struct Matcher {
     /// Of node n at n - 1.
     addresses: Vec<u32>,
-    /// By hash of the [`SHORTEST`] addresses there: index into `addresses` + 1, the latest.
+    /// By hash of the [`SHORTEST`] addresses there: a multiple of [`STRIDE`], index into `addresses`, + 1; the latest.
     table: Vec<u32>,
-    /// Indexes below are in the table.
+    /// Multiples of [`STRIDE`] below are in the table.
     hashed: usize,
 }
 
@@ -58,19 +61,21 @@ impl Matcher {
         self.addresses.extend(nodes.iter().map(|n| n.address));
     }
 
+    /// Where the table tells of the [`SHORTEST`] addresses from `at` on.
     fn slot(&self, at: usize) -> Option<usize> {
-        let run = self.addresses.get(at..at + SHORTEST)?;
-        let hash = run.iter().fold(0u64, |hash, address| {
-            (hash.rotate_left(5) ^ u64::from(*address)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        });
+        const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+        let run = self.addresses.get(at..)?.first_chunk::<SHORTEST>()?;
+        let [a, b, c, d] = run.map(u64::from);
+        let hash =
+            ((a | b << 32).wrapping_mul(MIX).rotate_left(29) ^ (c | d << 32)).wrapping_mul(MIX);
         Some((hash >> 32) as usize & self.table.len().wrapping_sub(1))
     }
 
     /// Makes the table large enough for all addresses.
     fn reserve(&mut self) {
         const LEAST: usize = 1 << 10;
-        const MOST: usize = 1 << 20;
-        let wanted = (2 * self.addresses.len())
+        const MOST: usize = 1 << 18;
+        let wanted = (2 * self.addresses.len() / STRIDE)
             .next_power_of_two()
             .clamp(LEAST, MOST);
         if self.table.len() < wanted {
@@ -80,45 +85,45 @@ impl Matcher {
         }
     }
 
-    /// The longest match of the addresses from `at` on with the latest run that begins alike.
-    fn find(&mut self, at: usize) -> Option<(usize, usize)> {
+    /// A match of the addresses around `at`, from `free` on, with the latest run known to hold the same ones there: its
+    /// first index, that of its model, and its length.
+    fn find(&mut self, at: usize, free: usize) -> Option<(usize, usize, usize)> {
         while self.hashed < at {
-            if let Some(place) = self
-                .slot(self.hashed)
-                .and_then(|slot| self.table.get_mut(slot))
+            if let Some(slot) = self.slot(self.hashed)
+                && let Some(place) = self.table.get_mut(slot)
             {
                 *place = self.hashed as u32 + 1;
             }
-            self.hashed += 1;
+            self.hashed += STRIDE;
         }
         let found = *self.table.get(self.slot(at)?)?;
         let source = (found as usize).checked_sub(1)?;
         let (model, here) = (self.addresses.get(source..)?, self.addresses.get(at..)?);
         let length = model.iter().zip(here).take_while(|(a, b)| a == b).count();
-        (length >= WORTH).then_some((source, length))
+        let (model, here) = (self.addresses.get(..source)?, self.addresses.get(free..at)?);
+        let pairs = model.iter().rev().zip(here.iter().rev());
+        let before = pairs.take_while(|(a, b)| a == b).count();
+        (before + length >= WORTH).then_some((at - before, source - before, before + length))
     }
 
     /// Matches of the addresses from index `first` on.
     fn matches(&mut self, first: usize) -> Vec<Match> {
         self.reserve();
         let mut matches = Vec::new();
-        let mut literals = 0;
+        let mut free = first;
         let mut at = first;
         while at < self.addresses.len() {
-            match self.find(at) {
-                Some((source, length)) => {
-                    matches.push(Match {
-                        literals: std::mem::take(&mut literals),
-                        source,
-                        length,
-                    });
-                    at += length;
-                }
-                None => {
-                    literals += 1;
-                    at += 1;
-                }
-            }
+            let Some((start, source, length)) = self.find(at, free) else {
+                at += 1;
+                continue;
+            };
+            matches.push(Match {
+                literals: (start - free) as u64,
+                source,
+                length,
+            });
+            at = start + length;
+            free = at;
         }
         matches
     }

@@ -49,6 +49,7 @@ pub mod processes;
 pub mod procfs;
 pub mod progress;
 pub mod requirements;
+pub mod ring;
 pub mod rooted;
 pub mod sampler;
 pub mod session;

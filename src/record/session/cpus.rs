@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd;
 
 use anyhow::Result;
 
-use super::{Session, rings};
+use super::Session;
 use crate::event::{LossClass, Timestamp};
 use crate::record::bpf::Program;
 use crate::record::{cpus, host};
@@ -146,7 +147,7 @@ impl Session<'_> {
     fn open_events(&mut self, cpu: u32) -> Result<()> {
         self.setup.side_band.open_cpu(cpu)?;
         if let Some(ring) = self.setup.program.add_ring(cpu)? {
-            self.rings.push(rings([ring], self.drain)?);
+            self.rings.add(ring.as_fd(), self.setup.ring_bytes)?;
         }
         Ok(self.setup.sampling.open_cpu(cpu)?)
     }

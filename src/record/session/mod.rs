@@ -12,7 +12,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::finish::{close, outlive};
@@ -24,6 +23,7 @@ use super::launch::{Held, NotStarted, Running};
 use super::options::{Event, Options, Rate, Target};
 use super::output::{self, Output};
 use super::progress::Live;
+use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::{capabilities, host, procfs, requirements, sampler, target};
@@ -159,7 +159,7 @@ struct Session<'a> {
     signals: Signals,
     command: Option<Running>,
     /// Of the CPUs there were at the start, and of each that came.
-    rings: Vec<RingBuffer<'a>>,
+    rings: Rings,
     drain: &'a RefCell<Drain>,
     jit: Jit,
     counters: Counters,
@@ -182,7 +182,12 @@ fn record(
         .map_err(|err| Failed::AtStart(err.into()))?;
     writer.set_time_unit(TIME_UNIT);
     let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
-    let rings = rings(setup.program.rings(), &drain).map_err(Failed::AtStart)?;
+    let mut rings = Rings::new().map_err(Failed::AtStart)?;
+    for ring in setup.program.rings() {
+        rings
+            .add(ring.as_fd(), setup.ring_bytes)
+            .map_err(Failed::AtStart)?;
+    }
     setup.sampling.enable().map_err(Failed::AtStart)?;
     // It execs only now; what it does before is told apart by time.
     let command = held
@@ -196,7 +201,7 @@ fn record(
         options,
         signals,
         command,
-        rings: vec![rings],
+        rings,
         drain: &drain,
         jit: Jit::default(),
         counters: Counters::default(),
@@ -266,23 +271,6 @@ fn wait_for(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<boo
         Err(err) => return Err(err).context("cannot wait for samples (poll)"),
     }
     Ok(polled.iter().map(|p| !p.revents().is_empty()).collect())
-}
-
-fn rings<'a, 'm>(
-    maps: impl IntoIterator<Item = &'m MapHandle>,
-    drain: &'a RefCell<Drain>,
-) -> Result<RingBuffer<'a>>
-where
-    'a: 'm,
-{
-    let mut builder = RingBufferBuilder::new();
-    for ring in maps {
-        builder.add(ring, move |record: &[u8]| {
-            drain.borrow_mut().take(record);
-            0
-        })?;
-    }
-    builder.build().context("cannot map the rings")
 }
 
 impl Session<'_> {
@@ -358,13 +346,7 @@ impl Session<'_> {
 
     /// Waits for something to do. Whether the command has ended.
     fn wait(&self, timeout: Duration) -> Result<bool> {
-        let mut fds = vec![self.signals.pipe.as_fd()];
-        // SAFETY: the descriptors are those of the rings, which live as long as `self`.
-        let rings = self
-            .rings
-            .iter()
-            .map(|rings| unsafe { BorrowedFd::borrow_raw(rings.epoll_fd()) });
-        fds.extend(rings);
+        let mut fds = vec![self.signals.pipe.as_fd(), self.rings.wakes()];
         fds.extend(self.setup.side_band.fds());
         fds.extend(self.command.as_ref().map(|c| c.pidfd.as_fd()));
         let ready = wait_for(&fds, Some(timeout))?;
@@ -380,9 +362,9 @@ impl Session<'_> {
 
     /// Takes out what there is: samples first, then what the side-band told.
     fn batch(&mut self, reach: Reach) -> Result<()> {
-        for rings in &self.rings {
-            rings.consume().context("cannot read the rings")?;
-        }
+        let mut drain = self.drain.borrow_mut();
+        self.rings.consume(|record| drain.take(record));
+        drop(drain);
         let settled = Timestamp(host::now().0.saturating_sub(SETTLE));
         self.setup.side_band.drain(&mut self.events);
         let now = host::now();
