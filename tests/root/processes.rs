@@ -86,8 +86,9 @@ fn a04_a_removed_program() {
 /// have their mappings, and they are there in proportion to their CPU time.
 #[test]
 fn a06_a_storm_of_short_processes() {
-    // The rest is the start of each process, which is not in the function and takes 1 ms, or more while the disk is busy. Of those shorter than the time between two
-    // samples hardly any may be caught in it: one ends when the next begins, in step with the clock.
+    // The rest is the start of each process, which is not in the function and takes 1 ms, or more while the disk is busy.
+    // Of those shorter than the time between two samples hardly any may be caught in it: one ends when the next begins, in
+    // step with the clock.
     for (count, seconds, least) in [
         ("120", "0.012", 0.8),
         ("400", "0.003", 0.4),
