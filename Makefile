@@ -4,12 +4,13 @@ CARGO ?= cargo
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
+.PHONY: help deps test-deps build demo test bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
 
-# Debian packages: to build (libbpf's own sources come with its crate) and to test (workloads in C and C++, `zstd -t`, pgrep,
-# what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a large C++ library).
-PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++ zstd procps strace binutils dwz xz-utils nodejs debuginfod \
-	nlohmann-json3-dev
+# Debian packages to build (libbpf's own sources come with its crate), and with workloads.
+PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
+# And to test: `zstd -t`, pgrep, what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a
+# large C++ library.
+TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler
@@ -20,7 +21,7 @@ AS_ROOT = sudo --preserve-env=HOME env "PATH=$$PATH" make
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-deps: need-cargo ## Install what is missing of the Debian packages needed (as root; otherwise say what)
+deps: need-cargo ## Install what is missing of the Debian packages needed to build (as root; otherwise say what)
 	@missing=(); \
 	for package in $(PACKAGES); do \
 		[[ $$(dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null || true) == 'install ok installed' ]] \
@@ -36,6 +37,9 @@ deps: need-cargo ## Install what is missing of the Debian packages needed (as ro
 	fi; \
 	echo "Installing: $${missing[*]}"; \
 	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$${missing[@]}"
+
+test-deps: need-cargo ## The same of those that tests need too
+	@$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(TEST_PACKAGES)"
 
 build: deps ## Build target/release/profiler
 	$(CARGO) build --release --locked
@@ -59,7 +63,7 @@ demo: need-root deps ## Record a small workload, show where its time went, leave
 	@echo "demo.svg     the flame graph of it:  open it in a browser"
 
 test: what = test
-test: need-root deps ## Run all tests, those that record for real included (as root)
+test: need-root test-deps ## Run all tests, those that record for real included (as root)
 	$(CARGO) test --locked --no-fail-fast
 
 # Options of the benchmarks, as ARGS='--rounds 10': `make bench ARGS=--help` lists them.

@@ -23,7 +23,14 @@ pub fn keep_needed() {
     let Ok(has) = capabilities(None) else {
         return;
     };
-    let needed = NEEDED.into_iter().collect::<CapabilitySet>();
+    let mut needed = NEEDED.into_iter().collect::<CapabilitySet>();
+    // Where it stands for those that were split off from it.
+    if !has
+        .permitted
+        .contains(CapabilitySet::BPF | CapabilitySet::PERFMON)
+    {
+        needed |= CapabilitySet::SYS_ADMIN;
+    }
     let _ = set_capabilities(
         None,
         CapabilitySets {

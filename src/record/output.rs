@@ -32,6 +32,7 @@ impl Output {
             .mode(0o600)
             .open(path)
             .with_context(|| format!("cannot create {}", path.display()))?;
+        give_to_invoker(&file);
         // Says that it is being written, to those who would append; where there are no locks it goes without.
         let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         Ok(Output {
@@ -65,6 +66,17 @@ impl Undo {
         if let Some(old) = &self.old {
             let _ = fs::rename(old, &self.path);
         }
+    }
+}
+
+/// Under sudo the capture belongs to who called it, who will want to read it. Where that cannot be (some network file
+/// systems) it stays root's.
+fn give_to_invoker(file: &File) {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if rustix::process::geteuid().is_root()
+        && let Some(uid) = number("SUDO_UID")
+    {
+        let _ = std::os::unix::fs::fchown(file, Some(uid), number("SUDO_GID"));
     }
 }
 

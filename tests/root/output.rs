@@ -26,6 +26,23 @@ fn the_exit_status_is_the_commands() {
     assert_eq!(recorded.code(), 128 + libc::SIGTERM, "{recorded:#?}");
 }
 
+/// A29: under sudo the capture belongs to who called it.
+#[test]
+fn a29_a_capture_made_under_sudo_is_its_callers() {
+    use std::os::unix::fs::MetadataExt;
+    let bench = Bench::new();
+    let mut command = bench.profiler();
+    command
+        .args(["record", "-o"])
+        .arg(bench.capture())
+        .args(["--", "true"])
+        .envs([("SUDO_UID", "65534"), ("SUDO_GID", "65533")]);
+    let recorded = Running::start_command(&bench, command).wait();
+    assert_eq!(recorded.code(), 0, "{recorded:#?}");
+    let found = fs::metadata(&recorded.capture).expect("a capture");
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (65534, 65533, 0o600));
+}
+
 #[test]
 fn a_command_that_cannot_start_leaves_nothing() {
     let bench = Bench::new();

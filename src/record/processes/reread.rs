@@ -141,7 +141,8 @@ impl Processes {
                 None => image.current_comm().to_vec(),
             };
             let since = missed.map_or(doubtful_since, |sample| sample.first);
-            let since = since.max(image.since);
+            // Samples of a moment later may be in the file with a time that was rounded down.
+            let since = writer.surely_by(since).max(image.since);
             let mut next = Image::new(since, image.number + 1, Origin::Sample, comm);
             next.exec_id = missed.map(|sample| sample.sampled.exec_id);
             next.unreadable = unreadable;

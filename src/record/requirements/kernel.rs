@@ -79,14 +79,15 @@ pub(super) fn kptr_restrict() -> Finding {
     if !kallsyms::hidden() {
         return Finding::ok(WHAT, format!("{shown}: kernel addresses are shown"));
     }
-    let finding = Finding::degraded(
+    let (why, fix) = match value {
+        Some(2..) => ("", "sudo sysctl -w kernel.kptr_restrict=1"),
+        _ => (" from who has no CAP_SYSLOG", super::rights::SETCAP),
+    };
+    Finding::degraded(
         WHAT,
-        format!("{shown}: kernel addresses are hidden, so kernel frames will have no names"),
-    );
-    finding.fix(match value {
-        Some(2..) => "sudo sysctl -w kernel.kptr_restrict=1",
-        _ => super::rights::SETCAP,
-    })
+        format!("{shown}: kernel addresses are hidden{why}, so kernel frames will have no names"),
+    )
+    .fix(fix)
 }
 
 /// For `--cgroup`, and paths of cgroups in captures.

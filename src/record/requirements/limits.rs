@@ -51,7 +51,7 @@ pub(super) fn ring_memory() -> Finding {
     let cpus = cpus::online().map_or(1, |online| online.len() as u64);
     let needed = cpus * memory_per_cpu();
     let text = format!(
-        "{} of kernel memory for {cpus} CPUs at 99 Hz",
+        "{} of kernel memory for {cpus} CPUs (at 99 Hz)",
         HumanBytes(needed)
     );
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

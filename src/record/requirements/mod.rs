@@ -90,17 +90,17 @@ pub fn check() -> Result<()> {
     }
 }
 
-/// Everything, as for a recording into `output`. Events are opened and the sampling program is loaded for a moment; nothing
-/// is sampled and nothing is written.
+/// Everything, as for a recording into `output`. Unless something is missing already, events are opened and the sampling
+/// program is loaded for a moment; nothing is sampled and nothing is written.
 pub fn all(output: &Path) -> Vec<Finding> {
     let mut findings = essential();
     let possible = findings.iter().all(|f| f.state != State::Missing);
+    findings.extend([rights::paranoid(), kernel::kptr_restrict()]);
+    // What is missing already would only be told again.
+    if possible {
+        findings.extend([tried::program(), tried::side_band(), tried::event()]);
+    }
     findings.extend([
-        rights::paranoid(),
-        kernel::kptr_restrict(),
-        tried::program(possible),
-        tried::side_band(possible),
-        tried::event(possible),
         limits::sample_rate(),
         limits::stack_depth(),
         limits::ring_memory(),

@@ -58,7 +58,7 @@ fn of_capabilities(has: CapabilitySet) -> Finding {
 
 /// Which of `wanted` is not there: CAP_SYS_ADMIN covers the first two, as on old kernels.
 fn missing(has: CapabilitySet, wanted: &[(CapabilitySet, &'static str)]) -> Vec<&'static str> {
-    let admin = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYSLOG;
+    let admin = CapabilitySet::BPF | CapabilitySet::PERFMON;
     let covered = match has.contains(CapabilitySet::SYS_ADMIN) {
         true => has | admin,
         false => has,
@@ -71,7 +71,13 @@ fn missing(has: CapabilitySet, wanted: &[(CapabilitySet, &'static str)]) -> Vec<
 pub(super) fn paranoid() -> Finding {
     const WHAT: &str = "perf_event_paranoid";
     match setting("kernel/perf_event_paranoid") {
-        Some(value) => Finding::ok(WHAT, format!("{value}: nothing to CAP_PERFMON")),
+        Some(value) => Finding::ok(
+            WHAT,
+            format!("{value}; it does not bind who has CAP_PERFMON"),
+        ),
+        None if !std::path::Path::new("/proc/sys/kernel").exists() => {
+            Finding::missing(WHAT, "/proc is not mounted here").fix("sudo mount -t proc proc /proc")
+        }
         None => Finding::missing(WHAT, "this kernel has no perf events")
             .fix("run a kernel built with CONFIG_PERF_EVENTS=y"),
     }
@@ -87,13 +93,11 @@ mod tests {
         let state = |has| of_capabilities(has).state;
         let admin = CapabilitySet::SYS_ADMIN;
         let two = CapabilitySet::BPF | CapabilitySet::PERFMON;
-        assert_eq!(state(admin | CapabilitySet::SYS_PTRACE), State::Ok);
+        let rest = CapabilitySet::SYS_PTRACE | CapabilitySet::SYSLOG;
+        assert_eq!(state(admin | rest), State::Ok);
         assert_eq!(state(admin), State::Degraded);
         assert_eq!(state(two), State::Degraded);
-        assert_eq!(
-            state(two | CapabilitySet::SYS_PTRACE | CapabilitySet::SYSLOG),
-            State::Ok
-        );
+        assert_eq!(state(two | rest), State::Ok);
         assert_eq!(state(CapabilitySet::empty()), State::Missing);
     }
 

@@ -7,14 +7,9 @@ use crate::record::sideband::SideBand;
 use crate::record::wire::Depths;
 use crate::record::{cpus, sampler};
 
-const NOT_TRIED: &str = "not tried: see above";
-
 /// The sampling program, loaded with a ring.
-pub(super) fn program(possible: bool) -> Finding {
+pub(super) fn program() -> Finding {
     const WHAT: &str = "BPF";
-    if !possible {
-        return Finding::missing(WHAT, NOT_TRIED);
-    }
     match load() {
         Ok(()) => Finding::ok(WHAT, "the kernel accepts the sampling program"),
         Err(err) => {
@@ -48,11 +43,8 @@ fn load() -> anyhow::Result<()> {
 }
 
 /// Events that tell of processes, on every CPU.
-pub(super) fn side_band(possible: bool) -> Finding {
+pub(super) fn side_band() -> Finding {
     const WHAT: &str = "process events";
-    if !possible {
-        return Finding::missing(WHAT, NOT_TRIED);
-    }
     match cpus::online().and_then(|online| SideBand::open(&online)) {
         Ok(opened) if opened.has_build_ids => Finding::ok(WHAT, "with build IDs"),
         Ok(_) => Finding::degraded(WHAT, "without build IDs: files are read for them"),
@@ -62,11 +54,8 @@ pub(super) fn side_band(possible: bool) -> Finding {
 }
 
 /// What is sampled by.
-pub(super) fn event(possible: bool) -> Finding {
+pub(super) fn event() -> Finding {
     const WHAT: &str = "PMU";
-    if !possible {
-        return Finding::missing(WHAT, NOT_TRIED);
-    }
     match sampler::choose_event(None) {
         Ok(Event::Cycles) => Finding::ok(WHAT, "cycles can be sampled"),
         Ok(Event::CpuClock) => Finding::degraded(

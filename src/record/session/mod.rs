@@ -194,7 +194,6 @@ fn record(
         .map(Held::release)
         .transpose()
         .map_err(Failed::AtStart)?;
-    capabilities::keep_needed();
     let began = Instant::now();
     let shared = command.is_some() && std::io::stdout().is_terminal();
     let (outcome, signals, mut command, setup) = Session {
@@ -278,6 +277,7 @@ impl Session<'_> {
     fn run(mut self) -> (Result<Ended>, Signals, Option<Running>, Setup) {
         let outcome = self
             .read_kernel_symbols()
+            .inspect(|()| capabilities::keep_needed())
             .and_then(|()| self.sample())
             .and_then(|ended| self.stop(ended));
         self.setup.sampling.disable();
