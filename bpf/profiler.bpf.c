@@ -95,8 +95,9 @@ static __always_inline struct process process_of(struct task_struct *task)
 	return process;
 }
 
-/* Which tasks are wanted. Threads given by number need no check here: events are opened on them. */
-static __always_inline int wanted(struct task_struct *task)
+/* Which tasks are wanted; `start` is that of the process. Threads given by number need no check here: events are opened
+ * on them. */
+static __always_inline int wanted(struct task_struct *task, __u32 tgid, __u64 start)
 {
 	switch (config.filter) {
 	case FILTER_PGRP:
@@ -104,7 +105,7 @@ static __always_inline int wanted(struct task_struct *task)
 	case FILTER_SESSION:
 		return group_number(task, bpf_core_enum_value(enum pid_type, PIDTYPE_SID)) == config.filter_id;
 	case FILTER_PROCESSES: {
-		struct process process = process_of(task);
+		struct process process = { .start_tick = start / NS_PER_TICK, .tgid = tgid };
 
 		return bpf_map_lookup_elem(&targets, &process) != NULL;
 	}
@@ -138,14 +139,14 @@ int sample(struct bpf_perf_event_data *ctx)
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u32 in_kernel = REGS_IN_KERNEL(&ctx->regs);
-	struct task_struct *leader;
 	struct sample_head *head;
 	__u32 flags = 0, kernel_frames = 0;
-	__u64 waiting, bytes = sizeof(*head);
+	__u64 start, waiting, bytes = sizeof(*head);
 	long size;
 	void *ring;
 
-	if (!wanted(task)) {
+	start = BPF_CORE_READ(task, group_leader, start_boottime);
+	if (!wanted(task, pid_tgid >> 32, start)) {
 		count(COUNT_FILTERED);
 		return 0;
 	}
@@ -165,9 +166,8 @@ int sample(struct bpf_perf_event_data *ctx)
 		if (!BPF_CORE_READ(task, mm))
 			flags |= SAMPLE_EXITING;
 	}
-	leader = BPF_CORE_READ(task, group_leader);
 	head->time = bpf_ktime_get_boot_ns();
-	head->start_time = BPF_CORE_READ(leader, start_boottime);
+	head->start_time = start;
 	head->cgroup_id = bpf_get_current_cgroup_id();
 	head->tgid = pid_tgid >> 32;
 	head->tid = (__u32)pid_tgid;

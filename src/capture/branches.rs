@@ -36,6 +36,13 @@ impl Branches {
         None
     }
 
+    /// One with this hash, if the look-up of [`Branches::find`] would begin with it: nothing but a look at memory.
+    pub fn first(&self, hash: u32) -> Option<u32> {
+        let mask = self.slots.len().wrapping_sub(1);
+        let slot = self.slots.get(hash as usize & mask)?;
+        slot.entry.checked_sub(1).filter(|_| slot.hash == hash)
+    }
+
     /// Adds a number, below 2^32 - 1.
     pub fn insert(&mut self, hash: u32, number: u32) {
         if 4 * (self.used + 1) > 3 * self.slots.len() {
@@ -95,6 +102,8 @@ mod tests {
             let found = branches.find(hash(number), |n| (n == number).then_some(n));
             assert_eq!(found, Some(number));
             assert_eq!(branches.find(hash(number), |_| None::<u32>), None);
+            let first = branches.first(hash(number));
+            assert!(first.is_none_or(|first| hash(first) == hash(number)));
         }
         assert!(branches.slots.len() * 3 >= branches.used * 4);
         branches.clear();

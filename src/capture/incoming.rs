@@ -1,6 +1,7 @@
 //! Samples on their way into a capture.
 
-use crate::event::{MappedFile, Timestamp};
+use crate::event::{MappedFile, Timestamp, sample_flags};
+use crate::format::limits;
 use crate::format::samples::TaskId;
 
 /// A sample as it comes in.
@@ -60,4 +61,15 @@ pub struct Written {
     pub kernel: Vec<u64>,
     /// Mapped files.
     pub files: Vec<MappedFile>,
+}
+
+/// Both stacks of a sample as deep as the format allows, and what that makes of its flags.
+pub(super) fn cut_stacks<'a>(user: &'a [u64], kernel: &'a [u64]) -> (&'a [u64], &'a [u64], u8) {
+    let cut = |frames: &'a [u64], flag| match frames.get(..limits::STACK_DEPTH) {
+        Some(leaves) if leaves.len() < frames.len() => (leaves, flag),
+        _ => (frames, 0),
+    };
+    let (user, user_cut) = cut(user, sample_flags::USER_TRUNCATED);
+    let (kernel, kernel_cut) = cut(kernel, sample_flags::KERNEL_TRUNCATED);
+    (user, kernel, user_cut | kernel_cut)
 }

@@ -16,6 +16,7 @@
 
 pub mod append;
 mod branches;
+mod callers;
 mod incoming;
 mod intern;
 mod numbering;

@@ -2,13 +2,15 @@
 //!
 //! A trie of which long stretches have no branch, so it is kept as *runs*: nodes with successive numbers of which each
 //! is the caller of the next. What a stack has in common with earlier ones is compared along a run, which is memory in
-//! order; only where it leaves a run is a hash table asked. What is new of it becomes one run.
+//! order; only where it leaves a run is a hash table asked. What is new of it becomes one run. Most stacks have callers
+//! that came lately: those are found at once ([`super::callers`]), whatever their depth, and only the leaf is looked for.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
 use super::branches::Branches;
+use super::callers::{Callers, Key, Place};
 use super::write_error::TablesFull;
 use crate::format::limits;
 
@@ -29,6 +31,28 @@ pub struct StackTrie {
     starts: Starts,
     /// Places of heads, by the run's parent and first address.
     branches: Branches,
+    /// Where the callers of late stacks are.
+    callers: Callers,
+}
+
+/// Fewer callers than this are followed through the trie: that takes no longer.
+const FEW_CALLERS: usize = 6;
+/// Stacks that are looked for together at most: enough that memory is always busy.
+pub const TOGETHER: usize = 16;
+
+/// How far looking for a stack has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    leaf: u64,
+    /// Of the callers, if there are enough of them.
+    key: Option<Key>,
+    callers: Option<Place>,
+    /// Of callers and leaf.
+    hash: u32,
+    /// A run that may begin with the leaf.
+    head: Option<u32>,
+    /// The node looked for.
+    next: Option<Node>,
 }
 
 /// What precedes the nodes of a run in memory, so that one cache miss brings both.
@@ -78,6 +102,7 @@ impl Default for StackTrie {
             run_count: 0,
             starts: Starts::default(),
             branches: Branches::default(),
+            callers: Callers::default(),
         }
     }
 }
@@ -86,27 +111,141 @@ impl StackTrie {
     /// The node of a stack, leaf first; 0 when it is empty. `frames` is not deeper than [`limits::STACK_DEPTH`].
     /// A stack for which there is no room leaves nothing behind.
     pub fn intern(&mut self, frames: &[u64]) -> Result<Node, TablesFull> {
-        let mut node: Node = 0;
+        let Some((leaf, callers)) = frames.split_first() else {
+            return Ok(0);
+        };
+        if callers.len() < FEW_CALLERS {
+            return self.follow(frames).map(|(node, _)| node);
+        }
+        self.intern_as(self.callers.key(callers), frames, *leaf)
+    }
+
+    /// As [`StackTrie::intern`] of a stack with this leaf, whose callers have this key.
+    fn intern_as(&mut self, key: Key, frames: &[u64], leaf: u64) -> Result<Node, TablesFull> {
+        if let Some(place) = self.callers.get(key) {
+            let hash = self.branch_hash(place.node, leaf);
+            return match self.next(place, leaf) {
+                Some(node) => Ok(node),
+                None => self.leaf(place, leaf, hash),
+            };
+        }
+        let (node, place) = self.follow(frames)?;
+        self.callers.put(key, place);
+        Ok(node)
+    }
+
+    /// As [`StackTrie::intern`] of each of `stacks`, into `nodes`, at most [`TOGETHER`] of them. What they have to wait for
+    /// from memory they wait for together.
+    pub fn intern_together(
+        &mut self,
+        stacks: &[&[u64]],
+        nodes: &mut [Result<Node, TablesFull>; TOGETHER],
+    ) {
+        let mut looks = [Look::default(); TOGETHER];
+        for (look, stack) in looks.iter_mut().zip(stacks) {
+            if let Some((leaf, callers)) = stack.split_first()
+                && callers.len() >= FEW_CALLERS
+            {
+                look.leaf = *leaf;
+                look.key = Some(self.callers.key(callers));
+            }
+        }
+        // The steps of one wait for each other; those of different ones do not.
+        for look in &mut looks {
+            look.callers = look.key.and_then(|key| self.callers.get(key));
+        }
+        for look in &mut looks {
+            if let Some(callers) = look.callers {
+                look.hash = self.branch_hash(callers.node, look.leaf);
+                look.next = self.next(callers, look.leaf);
+                look.head = self.branches.first(look.hash);
+            }
+        }
+        for look in &mut looks {
+            if let Some(head) = look.head
+                && let Some(callers) = look.callers
+                && look.next.is_none()
+                && let Some((parent, nodes)) = self.run_at(head)
+                && (parent, nodes.first()) == (callers.node, Some(&look.leaf))
+            {
+                look.next = Some(head + 1);
+            }
+        }
+        for ((look, stack), node) in looks.iter().zip(stacks).zip(nodes) {
+            *node = match (look.next, look.callers, look.key) {
+                (Some(node), _, _) => Ok(node),
+                (None, Some(callers), _) => self.leaf(callers, look.leaf, look.hash),
+                (None, None, Some(key)) => self.intern_as(key, stack, look.leaf),
+                (None, None, None) => self.intern(stack),
+            };
+        }
+    }
+
+    /// The node of a stack that is not empty, found from its outermost frame on, and the place of its callers.
+    fn follow(&mut self, frames: &[u64]) -> Result<(Node, Place), TablesFull> {
+        let mut above = Place::default();
         let mut rest = frames;
-        while let Some((first, callees)) = rest.split_last() {
-            let hash = (self.hasher.hash_one((node, *first)) >> 32) as u32;
-            let known = self.branches.find(hash, |head| {
-                let (parent, nodes) = self.run_at(head)?;
-                let (address, more) = nodes.split_first()?;
-                (parent == node && address == first).then_some((head, more))
-            });
-            let Some((head, more)) = known else {
-                return self.append(node, rest, hash);
+        loop {
+            let Some((first, callees)) = rest.split_last() else {
+                return Ok((above.node, above));
+            };
+            let hash = self.branch_hash(above.node, *first);
+            let Some((head, more)) = self.branch(above.node, *first, hash) else {
+                let node = self.append(above.node, rest, hash)?;
+                let callers = if rest.len() > 1 {
+                    Place::before(node)
+                } else {
+                    above
+                };
+                return Ok((node, callers));
             };
             let known = more
                 .iter()
                 .zip(callees.iter().rev())
                 .take_while(|(known, frame)| known == frame)
                 .count();
-            node = head + 1 + known as u32;
+            let node = head + 1 + known as u32;
+            let goes_on = known < more.len();
             rest = callees.get(..callees.len() - known).unwrap_or_default();
+            if rest.is_empty() {
+                let callers = if known > 0 {
+                    Place::before(node)
+                } else {
+                    above
+                };
+                return Ok((node, callers));
+            }
+            above = Place { node, goes_on };
         }
-        Ok(node)
+    }
+
+    /// The node behind these callers in memory, if it is of this leaf.
+    fn next(&self, callers: Place, leaf: u64) -> Option<Node> {
+        let next = callers.node + 1;
+        let is = callers.goes_on && self.words.get(next as usize) == Some(&leaf);
+        is.then_some(next)
+    }
+
+    /// The node of the stack with this leaf and these callers, where a run begins or is to begin; `hash` is of both.
+    fn leaf(&mut self, callers: Place, leaf: u64, hash: u32) -> Result<Node, TablesFull> {
+        match self.branch(callers.node, leaf, hash) {
+            Some((head, _)) => Ok(head + 1),
+            None => self.append(callers.node, &[leaf], hash),
+        }
+    }
+
+    fn branch_hash(&self, parent: Node, first: u64) -> u32 {
+        (self.hasher.hash_one((parent, first)) >> 32) as u32
+    }
+
+    /// The run below `parent` that begins with this address: where its head is, and the nodes behind its first. `hash` is of
+    /// the two.
+    fn branch(&self, parent: Node, first: u64, hash: u32) -> Option<(u32, &[u64])> {
+        self.branches.find(hash, |head| {
+            let (above, nodes) = self.run_at(head)?;
+            let (address, more) = nodes.split_first()?;
+            (above == parent && *address == first).then_some((head, more))
+        })
     }
 
     /// Makes all of `frames`, which are not empty, a new run called from `parent`; `hash` is of that and the first.
@@ -171,6 +310,7 @@ impl StackTrie {
         self.run_count = 0;
         self.starts.clear();
         self.branches.clear();
+        self.callers.clear();
     }
 }
 
@@ -303,6 +443,36 @@ mod tests {
         assert_eq!(trie.intern(&[5, 4]), Ok(2));
     }
 
+    #[test]
+    fn leaves_below_known_callers_are_found_wherever_their_runs_lie() {
+        let callers = [9, 8, 7, 6, 5, 4, 3, 2, 1];
+        let with = |leaf: u64| [&[leaf][..], &callers].concat();
+        let mut trie = StackTrie::default();
+        let first = trie.intern(&with(20)).unwrap();
+        let others: Vec<Node> = (21..40)
+            .map(|leaf| trie.intern(&with(leaf)).unwrap())
+            .collect();
+        assert_eq!(trie.intern(&with(20)), Ok(first));
+        assert_eq!(trie.intern(&callers), Ok(first - 1));
+        for (leaf, node) in (21..).zip(others) {
+            assert_eq!(trie.intern(&with(leaf)), Ok(node));
+            assert_eq!(frames(&trie, node), with(leaf));
+        }
+        // What follows in memory the end of a run is no child of it.
+        let deep = trie.intern(&[30, 29, 28, 27, 26, 25, 24, 23]).unwrap();
+        let head = trie.words[deep as usize];
+        trie.intern(&[77]).unwrap();
+        let next = trie.words[deep as usize + 1];
+        for leaf in [head, next] {
+            let stack = [leaf, 30, 29, 28, 27, 26, 25, 24, 23];
+            let node = trie.intern(&stack).unwrap();
+            assert_eq!(trie.intern(&stack), Ok(node));
+            assert_eq!(frames(&trie, node), stack);
+        }
+        trie.clear();
+        assert_eq!(trie.intern(&with(20)), Ok(10));
+    }
+
     proptest! {
         /// Few addresses, so that stacks branch, recur and end inside each other.
         #[test]
@@ -311,6 +481,16 @@ mod tests {
             again in vec(any::<proptest::sample::Index>(), 0..20),
         ) {
             let mut trie = StackTrie::default();
+            let mut other = StackTrie::default();
+            let all: Vec<&[u64]> = stacks.iter().map(Vec::as_slice).collect();
+            for together in all.chunks(TOGETHER) {
+                let mut nodes = [Ok(0); TOGETHER];
+                other.intern_together(together, &mut nodes);
+                for (stack, node) in together.iter().zip(nodes) {
+                    prop_assert_eq!(&frames(&other, node.unwrap()), stack);
+                    prop_assert_eq!(other.intern(stack), node);
+                }
+            }
             let mut nodes = HashMap::new();
             let repeated = again.iter().filter(|_| !stacks.is_empty()).map(|i| i.get(&stacks));
             for stack in stacks.iter().chain(repeated) {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::incoming::cut_stacks;
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
 use super::intern::Interner;
 use super::numbering::Numbering;
 use super::rounding::Rounding;
 use super::trie::StackTrie;
+pub use super::trie::TOGETHER;
 use super::vdso::without_code;
 pub use super::write_error::{TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
@@ -271,24 +273,39 @@ impl<W: Write> CaptureWriter<W> {
     /// The stacks of a sample (leaf first), for [`CaptureWriter::sample_with`] once its task is known. They
     /// mean nothing after [`CaptureWriter::start_segment`].
     pub fn stacks(&mut self, user: &[u64], kernel: &[u64]) -> Result<Stacks, TablesFull> {
-        let mut flags = 0;
-        let mut cut = |frames: &mut &[u64], flag| {
-            if let Some(leaves) = frames.get(..limits::STACK_DEPTH) {
-                if leaves.len() < frames.len() {
-                    flags |= flag;
-                }
-                *frames = leaves;
-            }
-        };
-        let (mut user, mut kernel) = (user, kernel);
-        cut(&mut user, sample_flags::USER_TRUNCATED);
-        cut(&mut kernel, sample_flags::KERNEL_TRUNCATED);
+        let (user, kernel, flags) = cut_stacks(user, kernel);
         let user = self.user.intern(user)?;
         Ok(Stacks {
             user,
             kernel: self.kernel.intern(kernel)?,
             flags,
         })
+    }
+
+    /// As [`CaptureWriter::stacks`] of each of `pairs` (user, kernel), at most [`TOGETHER`] of them, which takes less time
+    /// than one after the other.
+    pub fn stacks_together(
+        &mut self,
+        pairs: &[(&[u64], &[u64])],
+        stacks: &mut [Result<Stacks, TablesFull>; TOGETHER],
+    ) {
+        let mut users: [&[u64]; TOGETHER] = [&[]; TOGETHER];
+        for (stack, (user, kernel)) in users.iter_mut().zip(pairs) {
+            (*stack, _, _) = cut_stacks(user, kernel);
+        }
+        let mut nodes = [Ok(0); TOGETHER];
+        let users = users.get(..pairs.len()).unwrap_or(&users);
+        self.user.intern_together(users, &mut nodes);
+        for ((stacks, node), (user, kernel)) in stacks.iter_mut().zip(nodes).zip(pairs) {
+            let (_, kernel, flags) = cut_stacks(user, kernel);
+            *stacks = node.and_then(|user| {
+                Ok(Stacks {
+                    user,
+                    kernel: self.kernel.intern(kernel)?,
+                    flags,
+                })
+            });
+        }
     }
 
     /// Takes a sample whose stacks have been taken by [`CaptureWriter::stacks`].

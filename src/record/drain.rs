@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 
 use super::processes::{FirstSample, Processes, Sampled, Writer};
 use super::sideband::{SideEvent, SideKind};
-use super::wire::{Depths, decode};
-use crate::capture::writer::{PlacedSample, Stacks, TablesFull};
+use super::wire::{Depths, RingSample, decode};
+use crate::capture::writer::{PlacedSample, Stacks, TOGETHER, TablesFull};
 use crate::event::{LossClass, Pid, Timestamp, sample_flags};
 use crate::format::process::Task;
 use crate::format::samples::TaskId;
@@ -110,20 +110,45 @@ impl Drain {
         }
     }
 
-    /// Takes one record out of a ring.
-    pub fn take(&mut self, record: &[u8]) {
-        let Some(sample) = decode(record, self.depths) else {
-            self.lose(LossClass::Malformed, None, 1);
-            return;
-        };
-        if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
-            self.lose(LossClass::Idle, Some(sample.cpu), 1);
-            return;
+    /// Takes records out of a ring.
+    pub fn take(&mut self, records: &[&[u8]]) {
+        for records in records.chunks(TOGETHER) {
+            self.take_together(records);
         }
-        let Ok(stacks) = self.writer.stacks(sample.user, sample.kernel) else {
-            self.lose(LossClass::TableFull, Some(sample.cpu), 1);
-            return;
-        };
+    }
+
+    fn take_together(&mut self, records: &[&[u8]]) {
+        let mut samples: [Option<RingSample<'_>>; TOGETHER] = [None; TOGETHER];
+        let mut pairs: [(&[u64], &[u64]); TOGETHER] = [(&[], &[]); TOGETHER];
+        let places = samples.iter_mut().zip(&mut pairs);
+        for ((taken, pair), record) in places.zip(records) {
+            let Some(sample) = decode(record, self.depths) else {
+                self.lose(LossClass::Malformed, None, 1);
+                continue;
+            };
+            if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
+                self.lose(LossClass::Idle, Some(sample.cpu), 1);
+                continue;
+            }
+            *pair = (sample.user, sample.kernel);
+            *taken = Some(sample);
+        }
+        let mut stacks = [Err(TablesFull); TOGETHER];
+        let pairs = pairs.get(..records.len()).unwrap_or(&pairs);
+        self.writer.stacks_together(pairs, &mut stacks);
+        for (sample, stacks) in samples.iter().zip(stacks) {
+            let Some(sample) = sample else {
+                continue;
+            };
+            match stacks {
+                Ok(stacks) => self.keep(sample, stacks),
+                Err(TablesFull) => self.lose(LossClass::TableFull, Some(sample.cpu), 1),
+            }
+        }
+    }
+
+    /// Lets a sample wait for its task.
+    fn keep(&mut self, sample: &RingSample<'_>, stacks: Stacks) {
         let slot = self.slot(sample.sampled);
         if let Some(leaf) = sample.user.first()
             && self.fresh_leaves.len() < LEAVES_CHECKED

@@ -12,6 +12,8 @@ use anyhow::{Context, Result};
 use rustix::event::epoll;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::capture::writer::TOGETHER;
+
 /// In a record's length: being written.
 const BUSY: u32 = 1 << 31;
 /// In a record's length: to be passed over.
@@ -60,8 +62,8 @@ impl Rings {
         self.epoll.as_fd()
     }
 
-    /// Gives all records there are to `take`, ring after ring.
-    pub fn consume(&mut self, mut take: impl FnMut(&[u8])) {
+    /// Gives all records there are to `take`, ring after ring, at most [`TOGETHER`] at once.
+    pub fn consume(&mut self, mut take: impl FnMut(&[&[u8]])) {
         let mut woken = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -93,7 +95,7 @@ impl Ring {
         })
     }
 
-    fn consume(&mut self, take: &mut impl FnMut(&[u8])) {
+    fn consume(&mut self, take: &mut impl FnMut(&[&[u8]])) {
         let give_back = self.size / 8;
         // SAFETY: both positions are at the beginning of their pages, shared with the kernel, aligned, and mapped as
         // long as `self`.
@@ -106,21 +108,45 @@ impl Ring {
         let mut at = consumed.load(Ordering::Relaxed);
         let mut returned = at;
         let mut end = produced.load(Ordering::Acquire);
-        while at < end {
-            let Some(length) = self.length(at) else {
-                break;
-            };
-            let bytes = u64::from(length & !DISCARDED);
-            if length & DISCARDED == 0 {
-                take(self.record(at + HEAD, bytes as usize));
+        loop {
+            let begin = at;
+            let mut together: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+            let mut count = 0;
+            let mut cut = None;
+            while cut.is_none() && at - returned < give_back {
+                if at >= end {
+                    end = produced.load(Ordering::Acquire);
+                }
+                let Some(place) = together.get_mut(count).filter(|_| at < end) else {
+                    break;
+                };
+                let Some(length) = self.length(at) else {
+                    break;
+                };
+                let bytes = u64::from(length & !DISCARDED);
+                if length & DISCARDED == 0 {
+                    match self.in_place(at + HEAD, bytes as usize) {
+                        Some(record) => {
+                            *place = record;
+                            count += 1;
+                        }
+                        None => cut = Some((at + HEAD, bytes as usize)),
+                    }
+                }
+                at += (HEAD + bytes).next_multiple_of(8);
             }
-            at += (HEAD + bytes).next_multiple_of(8);
+            if at == begin {
+                break;
+            }
+            if count > 0 {
+                take(together.get(..count).unwrap_or_default());
+            }
+            if let Some((position, length)) = cut {
+                take(&[self.made_whole(position, length)]);
+            }
             if at - returned >= give_back {
                 consumed.store(at, Ordering::Release);
                 returned = at;
-            }
-            if at >= end {
-                end = produced.load(Ordering::Acquire);
             }
         }
         consumed.store(at, Ordering::Release);
@@ -138,8 +164,22 @@ impl Ring {
         valid.then_some(length)
     }
 
-    /// The bytes of a record, not more than the ring has; the kernel does not touch them before they are given back.
-    fn record(&mut self, position: u64, length: usize) -> &[u8] {
+    /// The bytes of a record, not more than the ring has; the kernel does not touch them before they are given back. `None`
+    /// when the end of the data cuts it.
+    fn in_place(&self, position: u64, length: usize) -> Option<&[u8]> {
+        let offset = (position & (self.size - 1)) as usize;
+        if length > self.size as usize - offset {
+            return None;
+        }
+        // SAFETY: within the data, which is mapped as long as `self` and initialized by the kernel.
+        Some(unsafe {
+            let data = self.producer.start.as_ptr().add(self.page);
+            std::slice::from_raw_parts(data.add(offset), length)
+        })
+    }
+
+    /// A copy of a record that the end of the data cuts.
+    fn made_whole(&mut self, position: u64, length: usize) -> &[u8] {
         let offset = (position & (self.size - 1)) as usize;
         let first = length.min(self.size as usize - offset);
         // SAFETY: within the data, which is mapped as long as `self` and initialized by the kernel.
@@ -150,9 +190,6 @@ impl Ring {
                 std::slice::from_raw_parts(data, length - first),
             )
         };
-        if second.is_empty() {
-            return first;
-        }
         self.whole.clear();
         self.whole.resize(length.div_ceil(8), 0);
         // SAFETY: a u64 is eight bytes, all of them set, and `length` is not more than there are.
@@ -255,9 +292,12 @@ mod tests {
 
     fn all(ring: &mut Ring) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
-        ring.consume(&mut |record: &[u8]| {
-            assert_eq!(record.as_ptr().align_offset(8), 0);
-            records.push(record.to_vec());
+        ring.consume(&mut |together: &[&[u8]]| {
+            assert!((1..=TOGETHER).contains(&together.len()));
+            for record in together {
+                assert_eq!(record.as_ptr().align_offset(8), 0);
+                records.push(record.to_vec());
+            }
         });
         records
     }
@@ -274,6 +314,24 @@ mod tests {
                 })
                 .collect();
             records.iter().for_each(|record| kernel.produce(0, record));
+            assert_eq!(all(&mut ring), records);
+            assert_eq!(kernel.consumed(), kernel.produced);
+        }
+    }
+
+    #[test]
+    fn many_records_come_in_order_and_each_once() {
+        let (mut kernel, mut ring) = Kernel::new();
+        for round in 0..20u8 {
+            let records: Vec<Vec<u8>> = (0..100)
+                .map(|i| vec![i ^ round; 1 + i as usize % 20])
+                .collect();
+            for record in &records {
+                if record.len().is_multiple_of(5) {
+                    kernel.produce(DISCARDED, b"not");
+                }
+                kernel.produce(0, record);
+            }
             assert_eq!(all(&mut ring), records);
             assert_eq!(kernel.consumed(), kernel.produced);
         }

@@ -156,7 +156,7 @@ impl Rig {
             flags: sample_flag(0),
             comm,
         };
-        self.drain.take(bytes(&record(&head, &[address])));
+        self.drain.take(&[bytes(&record(&head, &[address]))]);
     }
 
     /// Places what has come up to `time`.
@@ -558,8 +558,8 @@ fn what_was_placed_while_a_cpu_was_unwatched_is_doubted() {
 #[test]
 fn malformed_records_are_counted() {
     let mut rig = Rig::new(Scope::All, None);
-    rig.drain.take(&[0; 7]);
-    rig.drain.take(&[]);
+    rig.drain.take(&[&[0; 7]]);
+    rig.drain.take(&[&[]]);
     assert_eq!(rig.drain.totals.lost, 2);
     assert_eq!(rig.finish().1.of_class(LossClass::Malformed), 2);
 }

@@ -363,7 +363,7 @@ impl Session<'_> {
     /// Takes out what there is: samples first, then what the side-band told.
     fn batch(&mut self, reach: Reach) -> Result<()> {
         let mut drain = self.drain.borrow_mut();
-        self.rings.consume(|record| drain.take(record));
+        self.rings.consume(|records| drain.take(records));
         drop(drain);
         let settled = Timestamp(host::now().0.saturating_sub(SETTLE));
         self.setup.side_band.drain(&mut self.events);

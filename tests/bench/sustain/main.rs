@@ -151,7 +151,7 @@ impl Recorder {
     fn batch(&mut self, rings: &[Ring], told: &Told, clock: &AtomicU64) -> Result<()> {
         let (began, cpu) = (Instant::now(), thread_cpu());
         for ring in rings {
-            ring.consume(|record| self.drain.take(record));
+            ring.consume(|record| self.drain.take(&[record]));
         }
         self.events.append(&mut told.lock().expect("nobody panics"));
         let now = clock.load(Ordering::Acquire);
