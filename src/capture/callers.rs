@@ -1,7 +1,7 @@
 //! Where the callers of late stacks are in the trie, by a hash of all of them.
 //!
 //! Following a deep stack costs a few cache misses at each branch, and programs come back to the same callers with another
-//! leaf. They are recognized by 127 bits of a keyed hash that nobody outside can know: two that are taken for each other are
+//! leaf. They are recognized by 108 bits of a keyed hash that nobody outside can know: two that are taken for each other are
 //! less likely than a flipped bit in memory.
 
 use std::hash::BuildHasher;
