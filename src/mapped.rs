@@ -18,11 +18,15 @@ use memmap2::Mmap;
 pub struct Mapped {
     file: File,
     map: Guarded,
+    /// Bytes that may have become memory of this process since all were let go.
+    touched: AtomicUsize,
 }
 
-/// What was read at once is let go when it is at least so long (bytes): captures are read from front to back, and pages
-/// that stay mapped count as memory of this process, which would grow with the file.
-const FORGET: usize = 4096;
+/// All pages are let go when so many bytes may be mapped: captures are read from front to back, and pages that stay mapped
+/// count as memory of this process, which would grow with the file.
+const FORGET: usize = 4 << 20;
+/// The kernel maps what it has in memory around a page that is asked for: so much before and after what is read (bytes).
+const AROUND: usize = 64 << 10;
 
 /// The bytes of a mapped file; those of pages that are gone since are zeros.
 #[derive(Debug)]
@@ -102,7 +106,8 @@ impl Mapped {
     /// Maps all of `file`, which is a regular file.
     pub fn new(file: File) -> io::Result<Mapped> {
         let map = Guarded::new(&file)?;
-        Ok(Mapped { file, map })
+        let touched = AtomicUsize::new(0);
+        Ok(Mapped { file, map, touched })
     }
 
     /// What the system says of the file now.
@@ -118,15 +123,15 @@ impl Mapped {
     /// Replaces `out` by the bytes of `range`; an error when the file does not have them, or has them no more.
     pub fn read(&self, range: std::ops::Range<usize>, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
-        let (start, end) = (range.start, range.end as u64);
+        let end = range.end as u64;
         out.extend_from_slice(self.map.get(range).ok_or(io::ErrorKind::UnexpectedEof)?);
-        if out.len() >= FORGET {
+        let more = out.len().saturating_add(2 * AROUND);
+        if self.touched.fetch_add(more, Ordering::Relaxed) >= FORGET {
+            self.touched.store(0, Ordering::Relaxed);
             // SAFETY: of a file mapped for reading; whoever looks there next gets the same pages again.
             let _ = unsafe {
                 let advice = memmap2::UncheckedAdvice::DontNeed;
-                self.map
-                    .map
-                    .unchecked_advise_range(advice, start, out.len())
+                self.map.map.unchecked_advise(advice)
             };
         }
         // The rest of a page the file still has in part reads as zeros without any signal.

@@ -14,6 +14,7 @@
 )]
 
 mod about;
+mod counts;
 mod inventory;
 mod lists;
 mod missing;
@@ -23,6 +24,8 @@ mod segment;
 mod stacks;
 mod stream;
 mod tally;
+
+use std::thread;
 
 use crate::capture::{Aids, Reader};
 use crate::event::BuildId;
@@ -34,7 +37,7 @@ pub use pack::{Hits, hits};
 pub use stream::{Sink, Summary, stream};
 
 use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
-use tally::Rows;
+use tally::{Part, Rows};
 
 /// Is told how far long work is.
 pub trait Progress {
@@ -133,6 +136,8 @@ struct Counter {
     symbolizer: Symbolizer,
     stacks: PlaceStacks,
     rows: Rows,
+    /// What is to be added to these when names are looked up, which needs neither.
+    parts: Vec<Part>,
 }
 
 impl Counter {
@@ -141,7 +146,7 @@ impl Counter {
         let (mut symbolizer, damage) = symbolizer(reader, options);
         let mut about = about::about(reader);
         let kernel_build_id = reader.header().kernel_build_id.clone();
-        let tally = tally::count(reader, symbolizer.perf_maps(), progress);
+        let (tally, parts) = tally::count(reader, symbolizer.perf_maps(), progress);
         about.damage.extend(damage);
         about.damage.extend(tally.about.damage);
         let damaged = tally.about.damaged_samples;
@@ -160,11 +165,20 @@ impl Counter {
             symbolizer,
             stacks: tally.stacks,
             rows: tally.rows,
+            parts,
         }
     }
 
     fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
-        self.symbolizer.resolve(&mut self.profile.names);
+        let parts = std::mem::take(&mut self.parts);
+        let (stacks, rows) = (&mut self.stacks, &mut self.rows);
+        let (symbolizer, names) = (&mut self.symbolizer, &mut self.profile.names);
+        thread::scope(|scope| {
+            if !parts.is_empty() {
+                scope.spawn(move || parts.into_iter().for_each(|part| part.add_to(stacks, rows)));
+            }
+            symbolizer.resolve(names);
+        });
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }

@@ -8,14 +8,15 @@ use std::thread;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::segment::{Key, Segment};
+use super::counts::Counts;
+use super::segment::Segment;
 use super::stacks::{Lookup, PlaceStacks};
 use super::{Progress, about};
 use crate::capture::{Reader, SegmentReader};
 use crate::event::ProcessKey;
 use crate::profile::{About, Names, Process};
-use crate::symbolize::Places;
 use crate::symbolize::perf_map::PerfMaps;
+use crate::symbolize::{PlaceId, Places};
 
 /// Threads at most: each has its own tables of what it has seen, and they are put together by one.
 const THREADS: usize = 8;
@@ -33,45 +34,6 @@ impl Count {
     pub fn add(&mut self, other: Count) {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
-    }
-}
-
-/// Counts by packed key. Samples of one key are mostly few and near each other: they are put in a list that is sorted now and
-/// then.
-#[derive(Debug, Default)]
-struct Counts {
-    list: Vec<(u128, Count)>,
-    /// Length at which those of one key are put together next.
-    limit: usize,
-}
-
-/// Counts that are kept before those of one key are put together.
-const UNSORTED: usize = 1 << 16;
-
-impl Counts {
-    fn add(&mut self, key: u128, weight: u64) {
-        if self.list.len() >= self.limit {
-            self.compact();
-            self.limit = UNSORTED.max(2 * self.list.len());
-        }
-        self.list.push((key, Count { samples: 1, weight }));
-    }
-
-    fn compact(&mut self) {
-        self.list.sort_unstable_by_key(|(key, _)| *key);
-        self.list.dedup_by(|(key, count), (kept, sum)| {
-            let same = key == kept;
-            if same {
-                sum.add(*count);
-            }
-            same
-        });
-    }
-
-    /// Each key once, ascending.
-    fn sorted(mut self) -> Vec<(u128, Count)> {
-        self.compact();
-        self.list
     }
 }
 
@@ -124,12 +86,13 @@ pub(super) struct Tally {
     pub rows: Rows,
 }
 
-/// Counts all samples of a capture.
+/// Counts all samples of a capture. The stacks and rows of the parts given beside the first tally are still to be added to
+/// its own, in their order; all else is there.
 pub(super) fn count(
     reader: &Reader,
     perf_maps: &Arc<PerfMaps>,
     progress: &mut dyn Progress,
-) -> Tally {
+) -> (Tally, Vec<Part>) {
     let parts = deal(reader);
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
@@ -139,9 +102,9 @@ pub(super) fn count(
                 let tell = tell.clone();
                 scope.spawn(move || {
                     let mut tally = Tally::default();
-                    let mut lookup = Lookup::new();
+                    let (mut counts, mut lookup) = (Counts::default(), Lookup::new());
                     for segment in segments {
-                        tally.segment(segment, perf_maps, &mut lookup, &|| {
+                        tally.segment(segment, perf_maps, (&mut counts, &mut lookup), &|| {
                             // Nobody listens any more only when all is over.
                             let _ = tell.send(());
                         });
@@ -153,16 +116,17 @@ pub(super) fn count(
         drop(tell);
         told.iter().for_each(|()| progress.frame());
         let mut whole: Option<Tally> = None;
+        let mut parts = Vec::new();
         for thread in threads {
             match thread.join() {
                 Ok(tally) => match &mut whole {
-                    Some(whole) => whole.merge(tally),
+                    Some(whole) => parts.push(whole.merge(tally)),
                     none => *none = Some(tally),
                 },
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        whole.unwrap_or_default()
+        (whole.unwrap_or_default(), parts)
     })
 }
 
@@ -202,18 +166,18 @@ impl Tally {
         &mut self,
         mut reader: SegmentReader<'_>,
         perf_maps: &Arc<PerfMaps>,
-        lookup: &mut Lookup,
+        (counts, lookup): (&mut Counts, &mut Lookup),
         frame_read: &dyn Fn(),
     ) {
         let about = &mut self.about;
         let mut segment = Segment::new(Arc::clone(perf_maps));
-        let mut counts = Counts::default();
         loop {
             match reader.next_frame() {
                 Ok(Some(frame)) => {
                     let samples = frame.samples;
+                    counts.resize(frame.tables.user.nodes.len() + 1);
                     segment.frame(frame.tables, samples, |sample, key| {
-                        counts.add(key.pack(), sample.weight);
+                        counts.add(key, sample.weight);
                     });
                     about.samples = about.samples.saturating_add(samples.len() as u64);
                     frame_read();
@@ -230,12 +194,11 @@ impl Tally {
         about::add_losses(about, &tables.losses);
 
         // In a fixed order, so that equal captures give equal numbers.
-        let counts = counts.sorted();
+        let counts = counts.take_sorted();
         lookup.begin(tables);
         // Keys of one view follow each other.
         let mut of_view = None;
         for (key, count) in counts {
-            let key = Key::unpack(key);
             let stack = lookup.stack(
                 key,
                 &mut segment,
@@ -271,8 +234,8 @@ impl Tally {
         })
     }
 
-    /// Adds what the segments that follow have.
-    fn merge(&mut self, other: Tally) {
+    /// Adds what the segments that follow have, but for their stacks and rows.
+    fn merge(&mut self, other: Tally) -> Part {
         let about = &mut self.about;
         about.samples = about.samples.saturating_add(other.about.samples);
         let damaged = other.about.damaged_samples;
@@ -290,19 +253,39 @@ impl Tally {
                 self.process_number(Process { name, ..*process })
             })
             .collect();
-        let places = self.places.merge(&other.places);
-        let mut stacks: Vec<u32> = Vec::with_capacity(other.stacks.len() + 1);
+        Part {
+            processes,
+            places: self.places.merge(&other.places),
+            stacks: other.stacks,
+            rows: other.rows,
+        }
+    }
+}
+
+/// Stacks and rows that were counted for themselves, and the numbers that others have for what they are of.
+#[derive(Debug)]
+pub(super) struct Part {
+    processes: Vec<u32>,
+    places: Vec<PlaceId>,
+    stacks: PlaceStacks,
+    rows: Rows,
+}
+
+impl Part {
+    /// Adds these to the stacks and rows of those that come before.
+    pub fn add_to(self, all_stacks: &mut PlaceStacks, all_rows: &mut Rows) {
+        let mut stacks: Vec<u32> = Vec::with_capacity(self.stacks.len() + 1);
         stacks.push(0);
-        for (caller, place) in other.stacks.nodes() {
+        for (caller, place) in self.stacks.nodes() {
             let caller = stacks.get(caller as usize).copied().unwrap_or(0);
             // Marks are no places and the same everywhere.
-            let place = places.get(place as usize).copied().unwrap_or(place);
-            stacks.push(self.stacks.push(caller, place));
+            let place = self.places.get(place as usize).copied().unwrap_or(place);
+            stacks.push(all_stacks.push(caller, place));
         }
-        for ((process, event, stack), count) in other.rows.iter() {
+        for ((process, event, stack), count) in self.rows.iter() {
             let number = |list: &[u32], i: u32| list.get(i as usize).copied().unwrap_or(0);
-            let row = (number(&processes, process), event, number(&stacks, stack));
-            self.rows.add(row, count);
+            let process = number(&self.processes, process);
+            all_rows.add((process, event, number(&stacks, stack)), count);
         }
     }
 }
@@ -340,23 +323,5 @@ mod tests {
             ((7, 0, 0), 1, 10),
         ];
         assert_eq!(list, expected);
-    }
-
-    #[test]
-    fn counts_of_a_key_are_put_together_whenever_they_come() {
-        let mut counts = Counts::default();
-        let samples = 3 * UNSORTED as u64 + 5;
-        for i in 0..samples {
-            counts.add(u128::from(i % 7) << 70, 2);
-        }
-        assert!(counts.list.len() <= UNSORTED);
-        let sorted = counts.sorted();
-        let keys: Vec<u128> = sorted.iter().map(|(key, _)| key >> 70).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 4, 5, 6]);
-        let samples_of = |i: usize| sorted.get(i).map(|(_, c)| (c.samples, c.weight));
-        let first = samples.div_ceil(7);
-        assert_eq!(samples_of(0), Some((first, 2 * first)));
-        let all: u64 = sorted.iter().map(|(_, count)| count.samples).sum();
-        assert_eq!(all, samples);
     }
 }

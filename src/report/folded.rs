@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use hashbrown::HashMap;
 
-use crate::profile::{Callees, FrameKind, Profile, StackId, Stacks};
+use crate::profile::{Callees, FrameKind, Profile, Row, StackId, Stacks};
 
 use super::text;
 
@@ -18,33 +18,45 @@ pub const TRUNCATED: &str = "[truncated]";
 
 /// Writes the whole profile.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    for_each_line(profile, &mut |line| {
+    for_each_line(profile, 0, &mut |line| {
         out.write_all(line.as_bytes())?;
         out.write_all(b"\n")
     })
 }
 
 /// Calls `each` with every line, without its newline.
+///
+/// Lines that follow each other and go on from one frame, and whose weights are less than `least` in all, are one line:
+/// that frame, what the first of them goes on with, the sum. Each frame of `least` or more keeps its place and its weight.
 pub fn for_each_line(
     profile: &Profile,
+    least: u64,
     each: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
-    let tree = Tree::new(profile);
-    let mut line = String::new();
-    // Depth is that of the deepest stack, which a capture chooses: a stack of our own, not recursion. All levels share one
-    // list, of which each has a part; what comes first is last in it.
+    let texts = Texts::new(profile);
+    let runs = texts.runs(profile);
     let mut entries = Vec::new();
-    let mut levels = vec![(0, 0)];
-    tree.entries(ROOT, &mut entries);
-    while let Some((first, length)) = levels.last().copied() {
-        if entries.len() <= first {
-            levels.pop();
-            continue;
+    for (number, runs) in runs.chunk_by(|a, b| a.root == b.root).enumerate() {
+        let rows = || runs.iter().flat_map(|run| run.rows);
+        let text = runs.first().map_or("", |run| texts.text(run.root));
+        let own = rows().filter(|row| row.stack == 0);
+        let own = own.fold(0u64, |sum, row| sum.saturating_add(row.weight));
+        if own > 0 {
+            let rest = Rest::Count(own);
+            entries.push((Entry { text, rest }, runs));
         }
-        let Some(Entry { text, rest }) = entries.pop() else {
-            break;
-        };
-        line.truncate(length);
+        if rows().any(|row| row.stack != 0) {
+            let rest = Rest::Callees(number as u32);
+            entries.push((Entry { text, rest }, runs));
+        }
+    }
+    entries.sort_unstable_by(|(a, _), (b, _)| a.order(b));
+    // Stacks share their callers, so each is walked once below a root: of each stack, the node below the root that had it
+    // last.
+    let mut known = vec![(u32::MAX, ROOT); profile.stacks.len() + 1];
+    let mut line = String::new();
+    for (Entry { text, rest }, runs) in entries {
+        line.clear();
         line.push_str(text);
         match rest {
             Rest::Count(count) => {
@@ -52,31 +64,39 @@ pub fn for_each_line(
                 let _ = write!(line, " {count}");
                 each(&line)?;
             }
-            Rest::Callees(node) => {
+            Rest::Callees(number) => {
                 line.push(';');
-                levels.push((entries.len(), line.len()));
-                tree.entries(node, &mut entries);
+                let rows = runs.iter().flat_map(|run| run.rows);
+                let tree = Tree::new(
+                    &texts,
+                    &profile.stacks,
+                    rows,
+                    (number, known.as_mut_slice()),
+                );
+                tree.for_each_line(&mut line, least, each)?;
             }
         }
     }
     Ok(())
 }
 
-type Node = StackId;
-const ROOT: Node = 0;
-
-/// Stacks merged by what is printed of them.
-struct Tree {
-    /// Nodes, with texts in place of frames.
-    nodes: Stacks,
-    callees: Callees,
-    /// Weight of the stacks that end in a node.
-    own: Vec<u64>,
+/// What is printed of frames and processes.
+struct Texts {
     texts: Vec<String>,
+    /// By frame.
+    frames: Vec<u32>,
+    /// By process.
+    roots: Vec<u32>,
 }
 
-impl Tree {
-    fn new(profile: &Profile) -> Tree {
+/// The rows of a process.
+struct Run<'a> {
+    root: u32,
+    rows: &'a [Row],
+}
+
+impl Texts {
+    fn new(profile: &Profile) -> Texts {
         let mut texts = Vec::new();
         let mut index: HashMap<String, u32> = HashMap::new();
         let mut text_id = |texts: &mut Vec<String>, text: String| {
@@ -85,59 +105,90 @@ impl Tree {
                 texts.len() as u32 - 1
             })
         };
-        let frames: Vec<u32> = profile
-            .names
-            .frames()
-            .iter()
-            .map(|frame| {
-                let name = text::folded(profile.names.text(frame.name));
-                let text = match frame.kind {
-                    FrameKind::Kernel => format!("{name}_[k]"),
-                    FrameKind::User => name.into_owned(),
-                    FrameKind::Truncated => TRUNCATED.to_owned(),
-                };
-                text_id(&mut texts, text)
-            })
-            .collect();
-        let roots: Vec<u32> = profile
-            .processes
-            .iter()
-            .map(|p| {
-                let name = text::folded(profile.names.text(p.name));
-                text_id(&mut texts, format!("{name}-{}", p.key.tgid))
-            })
-            .collect();
+        let frames = profile.names.frames().iter().map(|frame| {
+            let name = text::folded(profile.names.text(frame.name));
+            let text = match frame.kind {
+                FrameKind::Kernel => format!("{name}_[k]"),
+                FrameKind::User => name.into_owned(),
+                FrameKind::Truncated => TRUNCATED.to_owned(),
+            };
+            text_id(&mut texts, text)
+        });
+        let frames = frames.collect();
+        let roots = profile.processes.iter().map(|p| {
+            let name = text::folded(profile.names.text(p.name));
+            text_id(&mut texts, format!("{name}-{}", p.key.tgid))
+        });
+        let roots = roots.collect();
+        Texts {
+            texts,
+            frames,
+            roots,
+        }
+    }
 
-        // Stacks share their callers, so each is walked once in a process. Rows are sorted by process: of each stack, the
-        // node in the process that had it last.
-        let mut known = vec![(u32::MAX, ROOT); profile.stacks.len() + 1];
+    fn text(&self, text: u32) -> &str {
+        self.texts.get(text as usize).map_or("", |t| t)
+    }
+
+    /// The rows of each process; those of processes that are printed alike follow each other.
+    fn runs<'a>(&self, profile: &'a Profile) -> Vec<Run<'a>> {
+        let runs = profile.rows.chunk_by(|a, b| a.process == b.process);
+        let mut runs: Vec<Run<'a>> = runs
+            .filter_map(|rows| {
+                let root = *self.roots.get(rows.first()?.process as usize)?;
+                Some(Run { root, rows })
+            })
+            .collect();
+        runs.sort_by_key(|run| run.root);
+        runs
+    }
+}
+
+type Node = StackId;
+const ROOT: Node = 0;
+
+/// The stacks below one root, merged by what is printed of them.
+struct Tree<'a> {
+    /// Nodes, with texts in place of frames.
+    nodes: Stacks,
+    callees: Callees,
+    /// Weight of the stacks that end in a node.
+    own: Vec<u64>,
+    texts: &'a Texts,
+}
+
+impl<'t> Tree<'t> {
+    /// The tree of `rows`. `known` has nodes of this root where its number is there.
+    fn new<'r>(
+        texts: &'t Texts,
+        stacks: &Stacks,
+        rows: impl Iterator<Item = &'r Row>,
+        (number, known): (u32, &mut [(u32, Node)]),
+    ) -> Tree<'t> {
         let mut nodes = Stacks::default();
         let mut own = Vec::new();
         let mut path = Vec::new();
-        for row in &profile.rows {
-            let Some(root) = roots.get(row.process as usize) else {
-                continue;
-            };
-            let process = nodes.push(ROOT, *root);
+        for row in rows {
             let mut at = row.stack;
             let mut node = loop {
                 match known.get(at as usize) {
-                    Some((of, node)) if *of == row.process => break *node,
+                    Some((of, node)) if *of == number => break *node,
                     _ => {}
                 }
-                let Some((caller, frame)) = profile.stacks.leaf(at) else {
-                    break process;
+                let Some((caller, frame)) = stacks.leaf(at) else {
+                    break ROOT;
                 };
                 path.push((at, frame));
                 at = caller;
             };
             while let Some((stack, frame)) = path.pop() {
-                let Some(text) = frames.get(frame as usize) else {
+                let Some(text) = texts.frames.get(frame as usize) else {
                     continue;
                 };
                 node = nodes.push(node, *text);
                 if let Some(known) = known.get_mut(stack as usize) {
-                    *known = (row.process, node);
+                    *known = (number, node);
                 }
             }
             if own.len() <= node as usize {
@@ -155,13 +206,79 @@ impl Tree {
         }
     }
 
+    /// Calls `each` with every line that goes on from `line`, which ends in `;`.
+    fn for_each_line(
+        &self,
+        line: &mut String,
+        least: u64,
+        each: &mut dyn FnMut(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let below = if least > 0 { self.below() } else { Vec::new() };
+        // Depth is that of the deepest stack, which a capture chooses: a stack of our own, not recursion. All levels share
+        // one list, of which each has a part; what comes first is last in it.
+        let mut entries = Vec::new();
+        let mut levels = Vec::new();
+        let mut node = ROOT;
+        loop {
+            let first = entries.len();
+            self.entries(node, &mut entries);
+            match below.get(node as usize) {
+                Some(sum) if *sum < least => {
+                    if let Some(next) = entries.last().filter(|_| *sum > 0) {
+                        line.push_str(next.text);
+                        let _ = write!(line, " {sum}");
+                        each(line)?;
+                    }
+                    entries.truncate(first);
+                }
+                _ => levels.push((first, line.len())),
+            }
+            node = loop {
+                let Some((first, length)) = levels.last().copied() else {
+                    return Ok(());
+                };
+                let next = (entries.len() > first).then(|| entries.pop()).flatten();
+                let Some(Entry { text, rest }) = next else {
+                    levels.pop();
+                    continue;
+                };
+                line.truncate(length);
+                line.push_str(text);
+                match rest {
+                    Rest::Count(count) => {
+                        let _ = write!(line, " {count}");
+                        each(line)?;
+                    }
+                    Rest::Callees(node) => {
+                        line.push(';');
+                        break node;
+                    }
+                }
+            };
+        }
+    }
+
+    /// Of each node, the weight of the stacks that go on from it.
+    fn below(&self) -> Vec<u64> {
+        let mut below = vec![0u64; self.nodes.len() + 1];
+        // Callers have smaller numbers than their callees.
+        for (i, (caller, _)) in self.nodes.nodes().enumerate().rev() {
+            let own = self.own.get(i + 1).copied().unwrap_or(0);
+            let whole = below.get(i + 1).map_or(0, |sum| sum.saturating_add(own));
+            if let Some(sum) = below.get_mut(caller as usize) {
+                *sum = sum.saturating_add(whole);
+            }
+        }
+        below
+    }
+
     /// Appends what follows in the lines below `node`, against the order of bytes. No text holds `;`, so no entry that
     /// goes on is the beginning of another one.
-    fn entries<'a>(&'a self, node: Node, entries: &mut Vec<Entry<'a>>) {
+    fn entries(&self, node: Node, entries: &mut Vec<Entry<'t>>) {
         let first = entries.len();
         for child in self.callees.of(node) {
             let text = self.nodes.leaf(*child).map_or(u32::MAX, |(_, text)| text);
-            let text = self.texts.get(text as usize).map_or("", |t| t);
+            let text = self.texts.text(text);
             match self.own.get(*child as usize) {
                 None | Some(0) => {}
                 Some(own) => entries.push(Entry {
@@ -192,7 +309,7 @@ struct Entry<'a> {
 enum Rest {
     /// A blank and the count; the line ends.
     Count(u64),
-    /// `;` and what the children of a node have.
+    /// `;` and what the children of a node, or those of the root of this number, have.
     Callees(Node),
 }
 
@@ -288,6 +405,40 @@ mod tests {
         // `foo;` and `foo:` print alike, so they are one.
         assert!(lines.contains(&"a b-1;foo: 1001000".to_owned()));
         assert!(lines.contains(&"a b-1;foo:;deep 4".to_owned()));
+    }
+
+    #[test]
+    fn what_is_less_than_asked_for_is_one_line_in_its_place() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "a"], 20);
+        b.row(p, &["main", "a", "y", "z"], 2);
+        b.row(p, &["main", "a", "x"], 3);
+        b.row(p, &["main", "a", "x", "deep"], 4);
+        b.row(p, &["main", "a(int)"], 1);
+        b.row(p, &["main", "b", "large"], 9);
+        b.row(p, &["main", "b", "large", "small"], 5);
+        b.row(p, &["main", "b", "little"], 1);
+        let mut lines = Vec::new();
+        let mut each = |line: &str| {
+            lines.push(line.to_owned());
+            Ok(())
+        };
+        for_each_line(&b.profile, 10, &mut each).unwrap();
+        assert_eq!(
+            lines,
+            [
+                "app-7;main;a 20",
+                "app-7;main;a(int) 1",
+                "app-7;main;a;x 9",
+                "app-7;main;b;large 9",
+                "app-7;main;b;large;small 5",
+                "app-7;main;b;little 1",
+            ]
+        );
+        let mut sorted = lines.clone();
+        sorted.sort();
+        assert_eq!(lines, sorted);
     }
 
     #[test]
