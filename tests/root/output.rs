@@ -40,7 +40,10 @@ fn a29_a_capture_made_under_sudo_is_its_callers() {
     let recorded = Running::start_command(&bench, command).wait();
     assert_eq!(recorded.code(), 0, "{recorded:#?}");
     let found = fs::metadata(&recorded.capture).expect("a capture");
-    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (65534, 65533, 0o600));
+    assert_eq!(
+        (found.uid(), found.gid(), found.mode() & 0o7777),
+        (65534, 65533, 0o600)
+    );
 }
 
 #[test]
