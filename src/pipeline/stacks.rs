@@ -5,11 +5,20 @@
 
 use super::segment::{Key, Segment, ViewId, kernel_place};
 use crate::capture::{StackTable, Tables};
+use crate::format::limits;
 use crate::profile::Stacks;
 use crate::symbolize::{PlaceId, Places};
 
 /// Stacks whose frames are places, shared by all segments.
 pub(super) type PlaceStacks = Stacks;
+
+/// No stacks yet. Of a capture that is made to have more distinct stacks than any memory holds, the others are cut.
+pub(super) fn place_stacks() -> PlaceStacks {
+    Stacks::bounded(MOST_STACKS, CUT)
+}
+
+/// Nodes of all stacks: some gigabyte.
+const MOST_STACKS: usize = 1 << 26;
 
 /// Stands for a place in [`PlaceStacks`] where callers were cut off.
 pub(super) const CUT: PlaceId = PlaceId::MAX;
@@ -26,6 +35,22 @@ pub(super) const BEFORE_EXEC: PlaceId = PlaceId::MAX - 2;
 fn node(table: &StackTable, stack: u32) -> Option<(u32, u32)> {
     let node = table.node(stack)?;
     (node.parent < stack).then_some((node.parent, node.address))
+}
+
+/// Nodes of a stack that are followed.
+const DEEPEST: u32 = limits::STACK_DEPTH as u32;
+
+/// Of each node, how many there are up to the root; `None` where there are too few nodes for one that is too deep.
+fn depths(table: &StackTable) -> Option<Vec<u32>> {
+    if table.nodes.len() <= limits::STACK_DEPTH {
+        return None;
+    }
+    let mut depths = vec![0u32];
+    for node in &table.nodes {
+        let above = depths.get(node.parent as usize).copied().unwrap_or(0);
+        depths.push(above + 1);
+    }
+    Some(depths)
 }
 
 /// Numbers by small numbers, which can be forgotten all at once.
@@ -77,6 +102,8 @@ struct Known {
     /// By node: another node than the next is called from it, or a stack ended in a callee of it.
     parts: Vec<bool>,
     stacks: Memo,
+    /// By node, its depth, where any is deeper than stacks are followed.
+    depths: Option<Vec<u32>>,
 }
 
 impl Known {
@@ -84,6 +111,7 @@ impl Known {
         Known {
             parts: Vec::new(),
             stacks: Memo::new(),
+            depths: None,
         }
     }
 
@@ -96,6 +124,27 @@ impl Known {
             if node.parent as usize != before {
                 self.part(node.parent);
             }
+        }
+        self.depths = depths(table).filter(|depths| depths.iter().any(|d| *d > DEEPEST));
+    }
+
+    /// Whether the stack that ends in a callee of `caller` is deeper than stacks are followed.
+    fn is_cut(&self, caller: u32) -> bool {
+        let depths = self.depths.as_ref();
+        depths.is_some_and(|depths| depths.get(caller as usize).is_some_and(|d| *d >= DEEPEST))
+    }
+
+    /// The callers of a stack that is too deep, as far as they are followed. Nothing of it is remembered, since another
+    /// stack that goes this way begins elsewhere.
+    fn walk_cut(table: &StackTable, caller: u32, path: &mut Vec<(u32, u32)>) {
+        path.clear();
+        let mut at = caller;
+        while let Some((parent, address)) = node(table, at)
+            && path.len() + 1 < limits::STACK_DEPTH
+        {
+            // The empty stack, of which nothing is remembered.
+            path.push((0, address));
+            at = parent;
         }
     }
 
@@ -136,8 +185,23 @@ impl Known {
         }
     }
 
+    /// As [`Known::walk_up`], or as far as a stack is followed.
+    fn callers(
+        &mut self,
+        table: &StackTable,
+        caller: u32,
+        base: u32,
+        path: &mut Vec<(u32, u32)>,
+    ) -> u32 {
+        if self.is_cut(caller) {
+            Known::walk_cut(table, caller, path);
+            return base;
+        }
+        self.walk_up(table, caller, base, path)
+    }
+
     fn set(&mut self, number: u32, stack: u32) {
-        if self.parts(number) {
+        if number != 0 && self.parts(number) {
             self.stacks.set(number, stack);
         }
     }
@@ -265,7 +329,7 @@ impl Lookup {
     ) -> u32 {
         let mut stack = self
             .user
-            .walk_up(&tables.user, parent, base, &mut self.path);
+            .callers(&tables.user, parent, base, &mut self.path);
         while let Some((number, address)) = self.path.pop() {
             let place = match self.user_places.callers.get(address) {
                 Some(place) => place,
@@ -327,7 +391,7 @@ impl Lookup {
         }
         let mut stack = self
             .kernel
-            .walk_up(&tables.kernel, parent, base, &mut self.path);
+            .callers(&tables.kernel, parent, base, &mut self.path);
         let memo = &mut self.kernel_places;
         let mut place = |memo: &mut Memo, address: u32, is_return| {
             memo.get(address).unwrap_or_else(|| {

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::counts::Counts;
 use super::segment::Segment;
-use super::stacks::{Lookup, PlaceStacks};
+use super::stacks::{Lookup, PlaceStacks, place_stacks};
 use super::{Progress, about};
 use crate::capture::{Reader, SegmentReader};
 use crate::event::ProcessKey;
@@ -101,7 +101,10 @@ pub(super) fn count(
             .map(|segments| {
                 let tell = tell.clone();
                 scope.spawn(move || {
-                    let mut tally = Tally::default();
+                    let mut tally = Tally {
+                        stacks: place_stacks(),
+                        ..Tally::default()
+                    };
                     let (mut counts, mut lookup) = (Counts::default(), Lookup::new());
                     for segment in segments {
                         tally.segment(segment, perf_maps, (&mut counts, &mut lookup), &|| {

@@ -7,16 +7,37 @@ use super::{FrameId, StackId};
 
 /// Stacks as a tree: a stack is its leaf's node, a node's parent its caller's. A caller's number is smaller than its
 /// callee's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stacks {
     /// (caller's stack, frame) of stack `i + 1`.
     nodes: Vec<(StackId, FrameId)>,
     /// Those nodes whose number is not their caller's + 1. Most nodes follow their caller, so that walking down a known
     /// stack is mostly walking through `nodes`; only where stacks part is the index asked.
     index: HashMap<(StackId, FrameId), StackId, RandomState>,
+    /// Most nodes, and the frame that stands for every stack for which there is no room.
+    limit: usize,
+    mark: FrameId,
+    overflow: Option<StackId>,
+}
+
+impl Default for Stacks {
+    fn default() -> Stacks {
+        Stacks::bounded(u32::MAX as usize - 1, FrameId::MAX)
+    }
 }
 
 impl Stacks {
+    /// At most `limit` stacks and one more: of the frame `mark` only, which every stack is for which there is no room.
+    pub fn bounded(limit: usize, mark: FrameId) -> Stacks {
+        Stacks {
+            nodes: Vec::new(),
+            index: HashMap::default(),
+            limit,
+            mark,
+            overflow: None,
+        }
+    }
+
     /// The stack `frame` called from `caller`.
     #[inline]
     pub fn push(&mut self, caller: StackId, frame: FrameId) -> StackId {
@@ -27,6 +48,9 @@ impl Stacks {
     }
 
     fn push_parted(&mut self, caller: StackId, frame: FrameId) -> StackId {
+        if self.nodes.len() >= self.limit {
+            return self.push_beyond(caller, frame);
+        }
         let next = self.nodes.len() as StackId + 1;
         if next != caller + 1 {
             let id = *self.index.entry((caller, frame)).or_insert(next);
@@ -36,6 +60,17 @@ impl Stacks {
         }
         self.nodes.push((caller, frame));
         next
+    }
+
+    #[cold]
+    fn push_beyond(&mut self, caller: StackId, frame: FrameId) -> StackId {
+        if let Some(id) = self.index.get(&(caller, frame)) {
+            return *id;
+        }
+        *self.overflow.get_or_insert_with(|| {
+            self.nodes.push((0, self.mark));
+            self.nodes.len() as StackId
+        })
     }
 
     /// (caller's stack, frame) of `stack`; `None` for the empty stack.
@@ -143,6 +178,22 @@ mod tests {
         assert_eq!(stacks.len(), 7);
         assert_eq!(stacks.frames(5).collect::<Vec<_>>(), [4, 2, 1]);
         assert_eq!(stacks.leaf(0), None);
+    }
+
+    #[test]
+    fn a_stack_without_room_is_the_mark() {
+        let mut stacks = Stacks::bounded(3, 77);
+        let a = stacks.push(0, 1);
+        let b = stacks.push(a, 2);
+        let c = stacks.push(0, 3);
+        let full = stacks.push(b, 4);
+        assert_eq!(stacks.frames(full).collect::<Vec<_>>(), [77]);
+        assert_eq!((stacks.push(full, 5), stacks.push(0, 6)), (full, full));
+        assert_eq!(
+            (stacks.push(0, 1), stacks.push(a, 2), stacks.push(0, 3)),
+            (a, b, c)
+        );
+        assert_eq!(stacks.len(), 4);
     }
 
     #[test]
