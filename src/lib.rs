@@ -4,8 +4,8 @@
 //! ```text
 //! record, on the production box                             report, anywhere, later
 //! ------------------------------                            -----------------------
-//! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof
-//!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded
+//! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof (memory-mapped)
+//!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded, segments in parallel
 //!      walk kernel+user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
 //!   -> drain: intern stacks, build columns                    -> unique (file, offset) set, one batch per file

@@ -3,6 +3,13 @@
 //! The writer takes facts and samples in any order that names things before they are used, keeps one
 //! segment's tables, and appends one frame each time it is flushed. The reader walks the frames of a file
 //! in spite of damage and gives segments that can be decoded on their own, on any thread.
+//!
+//! ```text
+//! incoming  stacks and samples -> trie (branches, callers: found by hash) -> numbering  what a frame adds
+//!                                 intern  all other tables                   rounding   coarser times
+//!                                   -> writer, append -> file -> source -> scan -> reader, tables, pack
+//! vdso  the image without its code      place  where a file may be written      verify  every byte checked
+//! ```
 
 #![cfg_attr(
     not(test),

@@ -2,6 +2,12 @@
 //!
 //! Two ways through a capture: [`profile`] counts everything before it names anything; [`stream()`] goes
 //! frame by frame and hands out each sample with its names, in time order.
+//!
+//! ```text
+//! profile   tally  segments on all CPUs -> segment  samples -> views -> counts  by stack numbers -> stacks  of places
+//! stream    segment -> lists  of frames, sample by sample
+//! about, missing, inventory   what the capture has and lacks      pack, packing   what names need, collected
+//! ```
 
 #![cfg_attr(
     not(test),

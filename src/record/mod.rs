@@ -3,7 +3,7 @@
 //! ```text
 //! options    what to record          requirements  can it be done    host  facts for the header
 //! target     whom, concretely        launch     a command, held before its exec
-//! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──ring──> wire ──> drain ──> capture::writer
+//! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──> ring ──> wire ──> drain ──> capture::writer
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
 //! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
