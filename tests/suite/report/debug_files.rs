@@ -300,6 +300,7 @@ fn a_debug_file_that_is_cut() {
     }
 }
 
+/// A10: the same names, lines and inlined functions.
 #[test]
 fn compressed_sections_are_as_good_as_others() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -317,6 +318,7 @@ fn compressed_sections_are_as_good_as_others() {
     }
 }
 
+/// A10.
 #[test]
 fn an_unknown_compression_costs_lines_only() {
     let place = Place::new(&[]);
@@ -375,6 +377,7 @@ fn broken_line_tables_cost_lines_only() {
     );
 }
 
+/// A11.
 #[test]
 fn split_dwarf_is_read_where_it_is_and_missed_once_where_it_is_not() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -408,6 +411,7 @@ fn split_dwarf_is_read_where_it_is_and_missed_once_where_it_is_not() {
     }
 }
 
+/// A11.
 #[test]
 fn what_dwz_has_moved_out_is_read_by_its_build_id() {
     let place = Place::new(&["-no-pie"]);
@@ -438,6 +442,7 @@ fn what_dwz_has_moved_out_is_read_by_its_build_id() {
     assert_eq!(told, 1);
 }
 
+/// A11: MiniDebugInfo.
 #[test]
 fn symbols_in_gnu_debugdata_are_read() {
     let place = Place::new(&["-g0"]);
