@@ -173,6 +173,11 @@ impl Processes {
         self.readings.insert(key, reading);
     }
 
+    /// Whether anything was read that does not hold yet: the next batch should come soon.
+    pub fn has_readings(&self) -> bool {
+        !self.readings.is_empty()
+    }
+
     /// Events up to `horizon` have been taken in: what was read before holds from there on.
     pub fn settle_readings(
         &mut self,

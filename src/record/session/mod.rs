@@ -134,6 +134,9 @@ fn raise_file_limit() {
 /// A CPU puts what happens into its ring this much later at most (ns): then what all of them tell is in order.
 const SETTLE: u64 = 2_000_000;
 
+/// A batch so much later takes in all that has happened until now.
+const SOON: Duration = Duration::from_millis(3);
+
 /// How much of what has come a batch takes.
 #[derive(Debug, Clone, Copy)]
 enum Reach {
@@ -312,6 +315,11 @@ impl Session<'_> {
         let mut next_look = self.began;
         loop {
             let until = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            // What was read of processes holds from the next batch on.
+            let interval = match self.setup.processes.has_readings() {
+                true => interval.min(SOON),
+                false => interval,
+            };
             let timeout = until.map_or(interval, |u| u.min(interval));
             let until_flush = self.next_flush.saturating_duration_since(Instant::now());
             let command_ended = self.wait(timeout.min(until_flush))?;
