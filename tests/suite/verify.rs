@@ -41,7 +41,8 @@ fn captures_as_they_were_written_are_good() {
     assert_eq!(text, "5 frames, 151 samples: no damage, complete\n");
 }
 
-/// Recorded and packed captures: no byte can be another one without being found, at that byte or before it.
+/// Recorded and packed captures: a changed byte is found, at that byte or before it, or the capture cannot be opened, or it
+/// looks cut, which a length does that points behind the end.
 #[test]
 fn every_changed_byte_is_found() {
     for name in ["calls.bprof", "../v1.1/calls.bprof", "../v1.1/family.bprof"] {
