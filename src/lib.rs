@@ -28,6 +28,8 @@ pub mod event;
 
 pub(crate) mod mapped;
 
+pub(crate) mod prefetch;
+
 pub mod elf_file;
 
 pub mod format;

@@ -1,5 +1,7 @@
 //! Where the runs of a stack trie branch off: a hash table whose look-up costs one cache miss.
 
+use crate::prefetch::prefetch;
+
 /// Numbers by hash. What they stand for is compared by who asks.
 #[derive(Debug, Default)]
 pub struct Branches {
@@ -34,6 +36,14 @@ impl Branches {
             at = (at + 1) & mask;
         }
         None
+    }
+
+    /// Begins to look for this hash.
+    pub fn prefetch(&self, hash: u32) {
+        let mask = self.slots.len().wrapping_sub(1);
+        if let Some(slot) = self.slots.get(hash as usize & mask) {
+            prefetch(slot);
+        }
     }
 
     /// One with this hash, if the look-up of [`Branches::find`] would begin with it: nothing but a look at memory.

@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 
 use super::trie::Node;
+use crate::prefetch::prefetch;
 
 /// Of the callers of a stack in the trie.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -98,6 +99,13 @@ impl Callers {
         Key {
             low: folded(low, a),
             high: folded(high, c),
+        }
+    }
+
+    /// Begins to look for these callers.
+    pub fn prefetch(&self, key: Key) {
+        if let Some(bucket) = self.buckets.get(bucket(key)) {
+            prefetch(bucket);
         }
     }
 

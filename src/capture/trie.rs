@@ -13,6 +13,7 @@ use super::branches::Branches;
 use super::callers::{Callers, Key, Place};
 use super::write_error::TablesFull;
 use crate::format::limits;
+use crate::prefetch::prefetch;
 
 /// A stack: where its leaf node is in the trie, 0 for the empty stack. Not the number it has in the file.
 pub type Node = u32;
@@ -42,17 +43,23 @@ pub const TOGETHER: usize = 16;
 
 /// How far looking for a stack has come.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct Look<'a> {
     leaf: u64,
     /// Of the callers, if there are enough of them.
     key: Option<Key>,
     callers: Option<Place>,
-    /// Of callers and leaf.
+    /// Of what is looked for in a hash table: callers and leaf, or `above` and the outermost of `rest`.
     hash: u32,
-    /// A run that may begin with the leaf.
+    /// A run that may begin with it.
     head: Option<u32>,
     /// The node looked for.
     next: Option<Node>,
+    /// Of a stack whose callers did not come lately: it is followed, from its outermost frame on,
+    under_way: bool,
+    /// up to here so far,
+    above: Place,
+    /// and these are the frames below.
+    rest: &'a [u64],
 }
 
 /// What precedes the nodes of a run in memory, so that one cache miss brings both.
@@ -115,13 +122,19 @@ impl StackTrie {
             return Ok(0);
         };
         if callers.len() < FEW_CALLERS {
-            return self.follow(frames).map(|(node, _)| node);
+            return self.follow(Place::default(), frames).map(|(node, _)| node);
         }
-        self.intern_as(self.callers.key(callers), frames, *leaf)
+        self.intern_as(self.callers.key(callers), *leaf, Place::default(), frames)
     }
 
-    /// As [`StackTrie::intern`] of a stack with this leaf, whose callers have this key.
-    fn intern_as(&mut self, key: Key, frames: &[u64], leaf: u64) -> Result<Node, TablesFull> {
+    /// As [`StackTrie::intern`] of a stack with this leaf, whose callers have this key. `rest` of it is below `above`.
+    fn intern_as(
+        &mut self,
+        key: Key,
+        leaf: u64,
+        above: Place,
+        rest: &[u64],
+    ) -> Result<Node, TablesFull> {
         if let Some(place) = self.callers.get(key) {
             let hash = self.branch_hash(place.node, leaf);
             return match self.next(place, leaf) {
@@ -129,7 +142,7 @@ impl StackTrie {
                 None => self.leaf(place, leaf, hash),
             };
         }
-        let (node, place) = self.follow(frames)?;
+        let (node, place) = self.follow(above, rest)?;
         self.callers.put(key, place);
         Ok(node)
     }
@@ -147,18 +160,30 @@ impl StackTrie {
                 && callers.len() >= FEW_CALLERS
             {
                 look.leaf = *leaf;
+                look.rest = stack;
                 look.key = Some(self.callers.key(callers));
             }
         }
         // The steps of one wait for each other; those of different ones do not.
+        for key in looks.iter().filter_map(|look| look.key) {
+            self.callers.prefetch(key);
+        }
         for look in &mut looks {
             look.callers = look.key.and_then(|key| self.callers.get(key));
+            look.under_way = look.key.is_some() && look.callers.is_none();
+            if let Some(callers) = look.callers {
+                look.hash = self.branch_hash(callers.node, look.leaf);
+                self.branches.prefetch(look.hash);
+                self.prefetch(callers.node + 1);
+            }
         }
         for look in &mut looks {
             if let Some(callers) = look.callers {
-                look.hash = self.branch_hash(callers.node, look.leaf);
                 look.next = self.next(callers, look.leaf);
                 look.head = self.branches.first(look.hash);
+                if let Some(head) = look.head {
+                    self.prefetch(head);
+                }
             }
         }
         for look in &mut looks {
@@ -171,20 +196,71 @@ impl StackTrie {
                 look.next = Some(head + 1);
             }
         }
+        self.follow_together(&mut looks);
         for ((look, stack), node) in looks.iter().zip(stacks).zip(nodes) {
             *node = match (look.next, look.callers, look.key) {
                 (Some(node), _, _) => Ok(node),
                 (None, Some(callers), _) => self.leaf(callers, look.leaf, look.hash),
-                (None, None, Some(key)) => self.intern_as(key, stack, look.leaf),
+                (None, None, Some(key)) => self.intern_as(key, look.leaf, look.above, look.rest),
                 (None, None, None) => self.intern(stack),
             };
         }
     }
 
-    /// The node of a stack that is not empty, found from its outermost frame on, and the place of its callers.
-    fn follow(&mut self, frames: &[u64]) -> Result<(Node, Place), TablesFull> {
-        let mut above = Place::default();
-        let mut rest = frames;
+    /// Follows stacks as far as they are known, but for their last step.
+    fn follow_together(&self, looks: &mut [Look<'_>; TOGETHER]) {
+        loop {
+            let mut ended = true;
+            for look in looks.iter_mut().filter(|look| look.under_way) {
+                if let Some(first) = look.rest.last() {
+                    look.hash = self.branch_hash(look.above.node, *first);
+                    self.branches.prefetch(look.hash);
+                    ended = false;
+                }
+            }
+            if ended {
+                return;
+            }
+            for look in looks.iter_mut().filter(|look| look.under_way) {
+                look.head = self.branches.first(look.hash);
+                if let Some(head) = look.head {
+                    self.prefetch(head);
+                    self.prefetch(head + 8);
+                }
+            }
+            for look in looks.iter_mut().filter(|look| look.under_way) {
+                let below = self.below(look.head, look.above, look.rest);
+                look.under_way = below.is_some();
+                (look.above, look.rest) = below.unwrap_or((look.above, look.rest));
+            }
+        }
+    }
+
+    /// Where the frames in `rest`, which are below `above`, leave the run with this head, and which are left then. `None` if
+    /// they do not begin as the run does, or if none are left.
+    fn below<'a>(
+        &self,
+        head: Option<u32>,
+        above: Place,
+        rest: &'a [u64],
+    ) -> Option<(Place, &'a [u64])> {
+        let (head, (first, callees)) = (head?, rest.split_last()?);
+        let (parent, nodes) = self.run_at(head)?;
+        let (address, more) = nodes.split_first()?;
+        if (parent, address) != (above.node, first) {
+            return None;
+        }
+        let known = common(more, callees);
+        let rest = callees
+            .get(..callees.len() - known)
+            .filter(|rest| !rest.is_empty())?;
+        let node = head + 1 + known as u32;
+        let goes_on = known < more.len();
+        Some((Place { node, goes_on }, rest))
+    }
+
+    /// The node of the stack of which `rest`, not empty, is below `above`, and the place of its callers.
+    fn follow(&mut self, mut above: Place, mut rest: &[u64]) -> Result<(Node, Place), TablesFull> {
         loop {
             let Some((first, callees)) = rest.split_last() else {
                 return Ok((above.node, above));
@@ -199,11 +275,7 @@ impl StackTrie {
                 };
                 return Ok((node, callers));
             };
-            let known = more
-                .iter()
-                .zip(callees.iter().rev())
-                .take_while(|(known, frame)| known == frame)
-                .count();
+            let known = common(more, callees);
             let node = head + 1 + known as u32;
             let goes_on = known < more.len();
             rest = callees.get(..callees.len() - known).unwrap_or_default();
@@ -216,6 +288,13 @@ impl StackTrie {
                 return Ok((node, callers));
             }
             above = Place { node, goes_on };
+        }
+    }
+
+    /// Begins to load a node.
+    fn prefetch(&self, node: Node) {
+        if let Some(word) = self.words.get(node as usize) {
+            prefetch(word);
         }
     }
 
@@ -312,6 +391,12 @@ impl StackTrie {
         self.branches.clear();
         self.callers.clear();
     }
+}
+
+/// How many of these nodes, outermost first, are those of the outermost of `frames`.
+fn common(nodes: &[u64], frames: &[u64]) -> usize {
+    let pairs = nodes.iter().zip(frames.iter().rev());
+    pairs.take_while(|(node, frame)| node == frame).count()
 }
 
 /// Where runs begin, so that the run of a node is found in one look.

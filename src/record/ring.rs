@@ -13,6 +13,7 @@ use rustix::event::epoll;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::capture::writer::TOGETHER;
+use crate::prefetch::prefetch_at;
 
 /// In a record's length: being written.
 const BUSY: u32 = 1 << 31;
@@ -20,6 +21,11 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Before each record: u32 length, u32 the kernel's own.
 const HEAD: u64 = 8;
+/// Records are asked for from memory so many bytes before they are read: another CPU has just written them, and where one
+/// begins is only known from the one before it.
+const AHEAD: u64 = 4 << 10;
+/// Of a cache.
+const LINE: u64 = 64;
 
 /// Rings that are waited for together.
 pub struct Rings {
@@ -107,6 +113,7 @@ impl Ring {
         };
         let mut at = consumed.load(Ordering::Relaxed);
         let mut returned = at;
+        let mut asked = at;
         let mut end = produced.load(Ordering::Acquire);
         loop {
             let begin = at;
@@ -124,6 +131,7 @@ impl Ring {
                     break;
                 };
                 let bytes = u64::from(length & !DISCARDED);
+                asked = self.ask(asked, end.min(at + bytes + AHEAD));
                 if length & DISCARDED == 0 {
                     match self.in_place(at + HEAD, bytes as usize) {
                         Some(record) => {
@@ -150,6 +158,22 @@ impl Ring {
             }
         }
         consumed.store(at, Ordering::Release);
+    }
+
+    /// Asks for the data between two positions; up to where it has been asked for then.
+    fn ask(&self, from: u64, to: u64) -> u64 {
+        let mut at = from;
+        while at < to {
+            let offset = (at & (self.size - 1)) as usize;
+            prefetch_at(
+                self.producer
+                    .start
+                    .as_ptr()
+                    .wrapping_add(self.page + offset),
+            );
+            at += LINE;
+        }
+        at
     }
 
     /// The length of the record at this position, `None` while it is being written or when it is none.
