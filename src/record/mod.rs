@@ -9,7 +9,7 @@
 //! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
 //!   asked_names, symbol_program  kernel symbols one by one (bpf/symbols.bpf.c), else table_names, kallsyms: all of them
 //!   bpf_code, modules, places    code of the kernel that comes and goes
-//! capabilities   what is given up once it runs
+//! capabilities, own_code   what is given up once it runs
 //! session    the loop over all this  progress   what people see     output    the file
 //! ```
 //!
@@ -44,6 +44,7 @@ pub mod maps;
 pub mod modules;
 pub mod options;
 pub mod output;
+pub mod own_code;
 pub mod places;
 pub mod processes;
 pub mod procfs;

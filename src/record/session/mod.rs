@@ -26,7 +26,7 @@ use super::progress::Live;
 use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
-use super::{capabilities, host, procfs, requirements, sampler, target};
+use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
 use crate::format::header::{EventInfo, Header};
@@ -281,6 +281,7 @@ impl Session<'_> {
         let outcome = self
             .read_kernel_symbols()
             .inspect(|()| capabilities::keep_needed())
+            .inspect(|()| own_code::give_back())
             .and_then(|()| self.sample())
             .and_then(|ended| self.stop(ended));
         self.setup.sampling.disable();
