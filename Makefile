@@ -77,7 +77,7 @@ bench: need-root deps ## Compare with perf record, side by side: some 15 minutes
 	$(BENCH) compare -- --output bench.json $(ARGS)
 	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" bench.json target; fi
 
-bench-sustain: deps ## 64 simulated CPUs at 1,000 Hz: is it kept up with? 5 minutes, leaves bench-sustain.json
+bench-sustain: deps ## 64 simulated CPUs at 1,000 Hz: is it kept up with? 7 minutes, leaves bench-sustain.json
 	$(BENCH) sustain -- --output bench-sustain.json $(ARGS)
 
 bench-curves: deps ## How reports grow with samples, stacks, processes, mappings: leaves bench-curves.json

@@ -52,8 +52,12 @@ struct Args {
     /// Seconds, as the machine tells time, of each load as fast as it goes
     #[arg(long, default_value_t = 30)]
     fast: u64,
-    /// usual, deepest, storm, new
-    #[arg(long, value_delimiter = ',', default_value = "usual,deepest,storm,new")]
+    /// usual, deepest, storm, new, unshared
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "usual,deepest,storm,new,unshared"
+    )]
     loads: Vec<String>,
     /// CPUs, each with a sample a millisecond
     #[arg(long, default_value_t = 64)]
@@ -151,7 +155,7 @@ impl Recorder {
     fn batch(&mut self, rings: &[Ring], told: &Told, clock: &AtomicU64) -> Result<()> {
         let (began, cpu) = (Instant::now(), thread_cpu());
         for ring in rings {
-            ring.consume(|record| self.drain.take(&[record]));
+            ring.consume(|records| self.drain.take(records));
         }
         self.events.append(&mut told.lock().expect("nobody panics"));
         let now = clock.load(Ordering::Acquire);
@@ -314,14 +318,20 @@ impl Rig {
         let (mut machine, mut recorder) = self.begin(args)?;
         let (told, clock) = (&machine.told, &machine.clock);
         let began = clock.load(Ordering::Acquire);
+        // Memory that grows with time would be seen between these.
+        let mut peaks = Vec::new();
         for tick in 1..=args.fast * 1000 {
             let time = began + tick * MILLISECOND;
             machine.source.tick(time, &self.rings, told, clock);
             if tick % args.poll == 0 {
                 recorder.batch(&self.rings, told, clock)?;
             }
+            if tick % (args.fast * 1000 / 10).max(1) == 0 {
+                peaks.push(memory("VmHWM").saturating_sub(self.rss_before));
+            }
         }
         let mut result = self.result(recorder, &machine)?;
+        result["recorder_peak_rss_kb_at_each_tenth"] = peaks.into();
         let cpu = result["cpu_seconds"].as_f64().unwrap_or(1.0);
         let samples = result["samples"].as_f64().unwrap_or(0.0);
         result["samples_a_cpu_second"] = (samples / cpu).into();

@@ -4,6 +4,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bprof::capture::writer::TOGETHER;
+
 /// Positions count words since the beginning, so that they never wrap here.
 pub struct Ring {
     words: Box<[UnsafeCell<u64>]>,
@@ -63,28 +65,34 @@ impl Ring {
         true
     }
 
-    /// Takes out what there is. For one thread.
-    pub fn consume(&self, mut take: impl FnMut(&[u8])) {
+    /// Takes out what there is, some records at a time as the recorder does. For one thread.
+    pub fn consume(&self, mut take: impl FnMut(&[&[u8]])) {
         let (mut at, written) = (
             self.read.load(Ordering::Relaxed),
             self.written.load(Ordering::Acquire),
         );
         let size = self.words.len();
         while at < written {
-            let place = at % size;
-            // SAFETY: handed over, so nobody writes it until `read` has gone beyond it.
-            let len = unsafe { *self.words[place].get() } as usize;
-            if len == 0 {
-                at += size - place;
-                continue;
+            let mut together: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+            let mut count = 0;
+            while at < written && count < TOGETHER {
+                let place = at % size;
+                // SAFETY: handed over, so nobody writes it until `read` has gone beyond it.
+                let len = unsafe { *self.words[place].get() } as usize;
+                if len == 0 {
+                    at += size - place;
+                    continue;
+                }
+                let record = &self.words[place + 1..place + 1 + len];
+                // SAFETY: as above, for all words of the record; a cell is laid out as what is in it.
+                together[count] =
+                    unsafe { std::slice::from_raw_parts(record.as_ptr().cast::<u8>(), len * 8) };
+                count += 1;
+                at += len + 1;
             }
-            let record = &self.words[place + 1..place + 1 + len];
-            // SAFETY: as above, for all words of the record; a cell is laid out as what is in it.
-            take(unsafe { std::slice::from_raw_parts(record.as_ptr().cast::<u8>(), len * 8) });
-            at += len + 1;
+            take(&together[..count]);
             self.read.store(at, Ordering::Release);
         }
-        self.read.store(at, Ordering::Release);
     }
 
     pub fn lost(&self) -> u64 {

@@ -26,11 +26,13 @@ pub struct Load {
     pub always_in_kernel: bool,
     /// Distinct call paths, a power of two; each has seven leaf addresses.
     pub paths: u64,
+    /// No two stacks have a caller in common: each frame may be any.
+    pub unshared: bool,
     /// Short processes a second.
     pub storm: u64,
 }
 
-pub const LOADS: [Load; 4] = [
+pub const LOADS: [Load; 5] = [
     Load {
         name: "usual",
         says: "46 user frames of 4,096 call paths, 12 kernel frames in one of ten",
@@ -38,6 +40,7 @@ pub const LOADS: [Load; 4] = [
         kernel_frames: 12,
         always_in_kernel: false,
         paths: 4096,
+        unshared: false,
         storm: 0,
     },
     Load {
@@ -47,6 +50,7 @@ pub const LOADS: [Load; 4] = [
         kernel_frames: 127,
         always_in_kernel: true,
         paths: 4096,
+        unshared: false,
         storm: 0,
     },
     Load {
@@ -56,6 +60,7 @@ pub const LOADS: [Load; 4] = [
         kernel_frames: 12,
         always_in_kernel: false,
         paths: 4096,
+        unshared: false,
         storm: 1000,
     },
     Load {
@@ -65,6 +70,17 @@ pub const LOADS: [Load; 4] = [
         kernel_frames: 12,
         always_in_kernel: false,
         paths: 1 << 20,
+        unshared: false,
+        storm: 0,
+    },
+    Load {
+        name: "unshared",
+        says: "127 user and 127 kernel frames, each at random one of 4,096: no two stacks have callers in common",
+        user_frames: 127,
+        kernel_frames: 127,
+        always_in_kernel: true,
+        paths: 1,
+        unshared: true,
         storm: 0,
     },
 ];
@@ -130,7 +146,7 @@ impl Source {
             shorts: vec![None; cpus],
             started: 0,
             paths: Vec::new(),
-            kernel: (0..64)
+            kernel: (0..if load.unshared { 1 } else { 64 })
                 .map(|path: u64| {
                     let frame = |level: u64| {
                         KERNEL_TEXT + (level * 2 + ((path >> (level % 6)) & 1)) * 0x140 + 0x33
@@ -244,6 +260,15 @@ impl Source {
     }
 
     fn sample(&mut self, time: u64, cpu: u32, who: Who, ring: &Ring) {
+        if self.load.unshared {
+            let stacks = self.paths.iter_mut().take(1).map(|user| (user, TEXT));
+            let stacks = stacks.chain(self.kernel.iter_mut().map(|kernel| (kernel, KERNEL_TEXT)));
+            for (stack, text) in stacks {
+                for frame in stack {
+                    *frame = text + 0x1000 + self.random.below(4096) * 0x40 + 7;
+                }
+            }
+        }
         let path = self.random.below(self.load.paths);
         let leaf = self.random.below(7) * 5;
         if path >= KEPT {
