@@ -18,6 +18,11 @@ const WORTH: usize = 6;
 /// Every so many addresses the table is told of one. Each match worth writing has one of these in it with
 /// [`SHORTEST`] addresses behind it, and is then followed to both sides.
 const STRIDE: usize = WORTH - SHORTEST + 1;
+/// After so many looks without a match every second place is looked at, then every fourth, and so on. Powers of two have no
+/// factor in common with [`STRIDE`], so that a long match is met wherever it begins.
+const PATIENCE: usize = 128;
+/// Binary logarithm of the widest step.
+const WIDEST_STEP: usize = 4;
 
 /// The addresses of a segment's nodes so far, and where runs of them begin.
 #[derive(Debug, Clone, Default)]
@@ -112,11 +117,16 @@ impl Matcher {
         let mut matches = Vec::new();
         let mut free = first;
         let mut at = first;
+        // Where nothing repeats, looking at each place would take longer than all the rest. A match that is found late is
+        // taken from its beginning all the same.
+        let mut missed = 0;
         while at < self.addresses.len() {
             let Some((start, source, length)) = self.find(at, free) else {
-                at += 1;
+                missed += 1;
+                at += 1 << (missed / PATIENCE).min(WIDEST_STEP);
                 continue;
             };
+            missed = 0;
             matches.push(Match {
                 literals: (start - free) as u64,
                 source,
@@ -176,20 +186,44 @@ impl Matcher {
 
 /// The distinct values, those that come often first, and the place of each value among them.
 fn by_frequency(values: &[u32]) -> (Vec<u64>, Vec<u64>) {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let mut counts: Vec<(usize, u32)> = sorted
-        .chunk_by(|a, b| a == b)
-        .filter_map(|run| Some((run.len(), *run.first()?)))
-        .collect();
+    let room = values.iter().max().map_or(0, |most| *most as usize + 1);
+    // Numbers of addresses: most of a segment's come in a large frame, few in a small one.
+    let dense = room / 4 <= values.len();
+    let mut counts: Vec<(usize, u32)> = Vec::new();
+    let mut by_value = Vec::new();
+    if dense {
+        by_value.resize(room, 0u32);
+        for value in values {
+            if let Some(count) = by_value.get_mut(*value as usize) {
+                *count += 1;
+            }
+        }
+        let distinct = (0..).zip(&by_value).filter(|(_, count)| **count > 0);
+        counts.extend(distinct.map(|(value, count)| (*count as usize, value)));
+    } else {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let runs = sorted.chunk_by(|a, b| a == b);
+        counts.extend(runs.filter_map(|run| Some((run.len(), *run.first()?))));
+    }
     counts.sort_unstable_by_key(|(count, value)| (std::cmp::Reverse(*count), *value));
-    let places: hashbrown::HashMap<u32, u64> = (0..)
-        .zip(&counts)
-        .map(|(place, (_, value))| (*value, place))
-        .collect();
     let dictionary = counts.iter().map(|(_, value)| u64::from(*value)).collect();
-    let of = |value: &u32| places.get(value).copied().unwrap_or_default();
-    (dictionary, values.iter().map(of).collect())
+    let distinct = (0u32..).zip(counts.iter().map(|(_, value)| *value));
+    let places = if dense {
+        for (place, value) in distinct {
+            if let Some(of) = by_value.get_mut(value as usize) {
+                *of = place;
+            }
+        }
+        let of = |value: &u32| by_value.get(*value as usize).copied().unwrap_or_default();
+        values.iter().map(|value| of(value).into()).collect()
+    } else {
+        let places: hashbrown::HashMap<u32, u32> =
+            distinct.map(|(place, value)| (value, place)).collect();
+        let of = |value: &u32| places.get(value).copied().unwrap_or_default();
+        values.iter().map(|value| of(value).into()).collect()
+    };
+    (dictionary, places)
 }
 
 /// Takes what [`Matcher::encode`] wrote of the nodes that follow `known`: their addresses, each below `addresses`.
@@ -334,6 +368,38 @@ mod tests {
             1, 0xac, 2, 9, // leaves: 300, 9
         ];
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_comes_often_is_first_however_numbers_lie() {
+        for step in [1, 1000] {
+            let values = [7, 3, 9, 3, 7, 3, 5].map(|value| value * step);
+            let (dictionary, places) = by_frequency(&values);
+            let expected = [3, 7, 5, 9].map(|value| u64::from(value * step));
+            assert_eq!(dictionary, expected, "equally often: the smaller first");
+            assert_eq!(places, [1, 0, 3, 0, 1, 0, 2]);
+        }
+        assert_eq!(by_frequency(&[]), (vec![], vec![]));
+    }
+
+    /// Without patience every look has its price; a match is still written whole.
+    #[test]
+    fn a_match_after_much_that_is_new_is_found_from_its_beginning() {
+        let new = |count: u32| (0..count).map(|i| i.wrapping_mul(0x9E37_79B1) >> 12);
+        let model: Vec<u32> = (0..200).map(|i| 5_000_000 + i).collect();
+        for before in [10, 3000, 3001, 3002] {
+            let mut addresses = model.clone();
+            addresses.extend(new(before));
+            addresses.extend(&model);
+            let mut matcher = Matcher::default();
+            matcher.extend(&nodes(&addresses));
+            let expected = Match {
+                literals: u64::from(before) + 200,
+                source: 0,
+                length: 200,
+            };
+            assert_eq!(matcher.matches(0), [expected], "after {before}");
+        }
     }
 
     #[test]
