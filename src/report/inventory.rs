@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::event::BuildId;
 use crate::inventory::Inventory;
 
-use super::text::escaped;
+use super::text::{escaped, write_json};
 use super::verdict;
 
 /// Packed files that are listed.
@@ -315,6 +315,5 @@ pub fn json(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
         damaged_samples: about.damaged_samples,
         degraded: &about.degraded,
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    write_json(&document, out)
 }

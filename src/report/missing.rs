@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::profile::{Missing, MissingKind, Profile, Reason};
 
-use super::text::escaped;
+use super::text::{escaped, write_json};
 use super::verdict;
 
 /// What can be done about files that lack.
@@ -112,8 +112,7 @@ pub fn json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
             })
             .collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    write_json(&document, out)
 }
 
 /// Samples with frames that lack, as a part of all.

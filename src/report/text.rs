@@ -1,11 +1,19 @@
 //! Making true names safe for an output: folded lines, terminals, XML.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 
-/// Characters that would break a line or a terminal.
+use serde::Serialize;
+
+/// Characters that would break a line or a terminal, or show text in another order than it has.
 fn is_control(c: char) -> bool {
-    // `char::is_control` is C0, DEL and C1; the two separators end lines for many readers.
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+    // `char::is_control` is C0, DEL and C1; the two separators end lines for many readers; the rest turns text around.
+    c.is_control()
+        || matches!(
+            c,
+            '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
+                | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// `name` as a frame of a folded line: `;` becomes `:`, control characters U+FFFD.
@@ -35,6 +43,26 @@ pub fn escaped(name: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Writes `value` as indented JSON and a newline. Strings have escapes for all control characters, not only for those that JSON
+/// asks for: people look at it on a terminal.
+pub fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    // A newline in a string is escaped already: what is left are those between lines.
+    let odd = |c: char| is_control(c) && c != '\n';
+    if text.chars().any(odd) {
+        let mut safe = String::with_capacity(text.len() + 8);
+        for c in text.chars() {
+            match c {
+                c if odd(c) => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => safe.push(c),
+            }
+        }
+        text = safe;
+    }
+    text.push('\n');
+    out.write_all(text.as_bytes())
 }
 
 /// `text` without the characters XML 1.0 forbids.
@@ -74,6 +102,21 @@ mod tests {
     fn escapes_show_the_true_name() {
         assert_eq!(escaped("a\nb\x1b[31m;\u{9b}"), "a\\nb\\u{1b}[31m;\\u{9b}");
         assert_eq!(escaped("a\\b"), "a\\b");
+        assert_eq!(escaped("\u{202e}fdp.a"), "\\u{202e}fdp.a");
+    }
+
+    /// Characters that JSON leaves as they are, and terminals and readers do not.
+    #[test]
+    fn json_is_safe_to_look_at_and_means_the_same() {
+        let value = "a\"\n\u{7f}\u{9b}31m\u{2028}\u{202e}\u{2066}中";
+        let mut out = Vec::new();
+        write_json(&[value], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "[\n  \"a\\\"\\n\\u007f\\u009b31m\\u2028\\u202e\\u2066中\"\n]\n"
+        );
+        assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [value]);
     }
 
     #[test]
