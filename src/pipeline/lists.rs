@@ -1,7 +1,11 @@
 //! Stacks of one segment -> lists of frames, for the view that shows each sample.
 
+use std::cell::Cell;
+use std::hash::BuildHasher;
+use std::ops::Deref;
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::segment::{Key, Segment, ViewId, kernel_place};
@@ -11,26 +15,117 @@ use crate::format::limits;
 use crate::symbolize::{PlaceId, Places};
 
 /// Addresses with their places, leaf first.
-pub(super) type Frames = Rc<[(u64, PlaceId)]>;
+#[derive(Debug)]
+pub(super) struct List {
+    frames: Box<[(u64, PlaceId)]>,
+    held: Held,
+}
 
-/// Lists remembered at most.
+/// Shared by all samples that have it.
+pub(super) type Frames = Rc<List>;
+
+/// How many frames there are in all lists that somebody still has: what they take of memory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held(Rc<Cell<usize>>);
+
+impl Held {
+    pub fn frames(&self) -> usize {
+        self.0.get()
+    }
+
+    fn list(&self, frames: &[(u64, PlaceId)]) -> Frames {
+        self.0.set(self.0.get() + frames.len());
+        Rc::new(List {
+            frames: frames.into(),
+            held: self.clone(),
+        })
+    }
+}
+
+impl Deref for List {
+    type Target = [(u64, PlaceId)];
+
+    fn deref(&self) -> &[(u64, PlaceId)] {
+        &self.frames
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        let frames = &self.held.0;
+        frames.set(frames.get().saturating_sub(self.frames.len()));
+    }
+}
+
+/// Lists remembered at most, of user and of kernel stacks, and frames in them.
 const REMEMBERED: usize = 1 << 14;
-/// Addresses remembered at most, over all views.
-const ADDRESSES: usize = 1 << 20;
+const FRAMES_REMEMBERED: usize = 1 << 19;
 
-/// A place that is not looked up yet: no place has this number.
-const UNKNOWN: PlaceId = PlaceId::MAX;
+/// Lists by what they depend on, the latest.
+#[derive(Debug)]
+struct Remembered<K> {
+    lists: HashMap<K, Frames>,
+    frames: usize,
+}
 
-/// Places of the addresses of a table by number: as that of a leaf, and as return address.
-type AddressPlaces = Vec<[PlaceId; 2]>;
+impl<K> Default for Remembered<K> {
+    fn default() -> Remembered<K> {
+        Remembered {
+            lists: HashMap::new(),
+            frames: 0,
+        }
+    }
+}
+
+impl<K: std::hash::Hash + Eq> Remembered<K> {
+    fn get(&self, key: &K) -> Option<Frames> {
+        self.lists.get(key).map(Rc::clone)
+    }
+
+    fn put(&mut self, key: K, list: &Frames) {
+        if self.lists.len() >= REMEMBERED || self.frames >= FRAMES_REMEMBERED {
+            self.lists.clear();
+            self.frames = 0;
+        }
+        self.frames += list.len();
+        self.lists.insert(key, Rc::clone(list));
+    }
+}
+
+/// Places of addresses, the latest: one of several that meet in a slot is remembered.
+#[derive(Debug, Default)]
+struct RecentPlaces {
+    slots: Vec<Option<(AddressKey, PlaceId)>>,
+}
+
+/// An address of a table by number, in a view, as that of a leaf or as return address.
+type AddressKey = ((ViewId, bool), u32, bool);
+
+/// Slots of [`RecentPlaces`]: a power of two.
+const RECENT: usize = 1 << 15;
+
+impl RecentPlaces {
+    fn place(&mut self, key: AddressKey, look_up: impl FnOnce() -> PlaceId) -> PlaceId {
+        if self.slots.is_empty() {
+            self.slots.resize(RECENT, None);
+        }
+        let at = FixedState::default().hash_one(key) as usize % RECENT;
+        match self.slots.get_mut(at) {
+            Some(Some((known, place))) if *known == key => *place,
+            Some(slot) => slot.insert((key, look_up())).1,
+            None => look_up(),
+        }
+    }
+}
 
 /// Turns the stacks of one segment into lists of frames, remembering the latest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FrameLists {
-    user: HashMap<(ViewId, bool, u32), Frames>,
-    kernel: HashMap<u32, Frames>,
-    user_places: HashMap<(ViewId, bool), AddressPlaces>,
-    kernel_places: AddressPlaces,
+    held: Held,
+    user: Remembered<(ViewId, bool, u32)>,
+    kernel: Remembered<u32>,
+    user_places: RecentPlaces,
+    kernel_places: RecentPlaces,
     list: Vec<(u64, PlaceId)>,
 }
 
@@ -45,30 +140,19 @@ fn addresses(table: &StackTable, stack: u32) -> impl Iterator<Item = u32> + '_ {
     nodes.take(limits::STACK_DEPTH)
 }
 
-/// The place of an address, remembered.
-fn place(
-    memo: &mut AddressPlaces,
-    number: u32,
-    is_return: bool,
-    look_up: impl FnOnce() -> PlaceId,
-) -> PlaceId {
-    let at = number as usize;
-    if memo.len() <= at {
-        memo.resize(at + 1, [UNKNOWN; 2]);
-    }
-    let slot = memo.get_mut(at);
-    match slot.and_then(|slots| slots.get_mut(usize::from(is_return))) {
-        Some(slot) => {
-            if *slot == UNKNOWN {
-                *slot = look_up();
-            }
-            *slot
-        }
-        None => look_up(),
-    }
-}
-
 impl FrameLists {
+    /// None yet. Those to come are counted in `held`.
+    pub fn new(held: &Held) -> FrameLists {
+        FrameLists {
+            held: held.clone(),
+            user: Remembered::default(),
+            kernel: Remembered::default(),
+            user_places: RecentPlaces::default(),
+            kernel_places: RecentPlaces::default(),
+            list: Vec::new(),
+        }
+    }
+
     /// User frames of `key`.
     pub fn user(
         &mut self,
@@ -78,19 +162,14 @@ impl FrameLists {
         places: &mut Places,
     ) -> Frames {
         if key.before_exec && key.user != 0 {
-            return Rc::from([(0, BEFORE_EXEC)]);
+            return self.held.list(&[(0, BEFORE_EXEC)]);
         }
-        if let Some(list) = self.user.get(&(key.view, key.foreign, key.user)) {
-            return Rc::clone(list);
+        let remembered = (key.view, key.foreign, key.user);
+        if let Some(list) = self.user.get(&remembered) {
+            return list;
         }
         let context = (key.view, key.foreign);
-        let views = self.user_places.len() + 1;
-        if views.saturating_mul(tables.user.addresses.len()) > ADDRESSES
-            && !self.user_places.contains_key(&context)
-        {
-            self.user_places.clear();
-        }
-        let memo = self.user_places.entry(context).or_default();
+        let memo = &mut self.user_places;
         let list = &mut self.list;
         list.clear();
         let mut depth = 0;
@@ -104,7 +183,7 @@ impl FrameLists {
                 continue;
             }
             let is_return = depth > 1;
-            let place = place(memo, number, is_return, || {
+            let place = memo.place((context, number, is_return), || {
                 segment.user_place(tables, places, context, (*address, is_return))
             });
             left = is_return && places.is_unmapped(place);
@@ -115,34 +194,69 @@ impl FrameLists {
         if left || (depth == 1 && !key.user_cut) {
             list.push((0, STRAY));
         }
-        let list: Frames = Rc::from(&list[..]);
-        if self.user.len() >= REMEMBERED {
-            self.user.clear();
-        }
-        self.user
-            .insert((key.view, key.foreign, key.user), Rc::clone(&list));
+        let list = self.held.list(&self.list);
+        self.user.put(remembered, &list);
         list
     }
 
     /// Kernel frames of `key`.
     pub fn kernel(&mut self, key: Key, tables: &Tables, places: &mut Places) -> Frames {
-        if self.kernel.len() >= REMEMBERED {
-            self.kernel.clear();
+        if let Some(list) = self.kernel.get(&key.kernel) {
+            return list;
         }
         let memo = &mut self.kernel_places;
-        let list = self.kernel.entry(key.kernel).or_insert_with(|| {
-            let numbers = addresses(&tables.kernel, key.kernel).enumerate();
-            numbers
-                .filter_map(|(depth, number)| {
-                    let address = *tables.kernel.addresses.get(number as usize)?;
-                    let is_return = depth > 0;
-                    let place = place(memo, number, is_return, || {
-                        kernel_place(places, (address, is_return))
-                    });
-                    Some((address, place))
-                })
-                .collect()
-        });
-        Rc::clone(list)
+        let list = &mut self.list;
+        list.clear();
+        for (depth, number) in addresses(&tables.kernel, key.kernel).enumerate() {
+            let Some(address) = tables.kernel.addresses.get(number as usize) else {
+                break;
+            };
+            let is_return = depth > 0;
+            let place = memo.place(((0, false), number, is_return), || {
+                kernel_place(places, (*address, is_return))
+            });
+            list.push((*address, place));
+        }
+        let list = self.held.list(&self.list);
+        self.kernel.put(key.kernel, &list);
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_held_as_long_as_anybody_has_their_list() {
+        let held = Held::default();
+        let mut remembered = Remembered::default();
+        let first = held.list(&[(1, 1), (2, 2)]);
+        remembered.put(1, &first);
+        drop(first);
+        assert_eq!(held.frames(), 2);
+        // Far more than is remembered, in lists that are far fewer.
+        for key in 2..100 {
+            remembered.put(key, &held.list(&vec![(0, 0); FRAMES_REMEMBERED / 10]));
+        }
+        assert!(held.frames() < 2 * FRAMES_REMEMBERED);
+        assert!(remembered.get(&1).is_none() && remembered.get(&99).is_some());
+        drop(remembered);
+        assert_eq!(held.frames(), 0);
+    }
+
+    #[test]
+    fn a_recent_place_is_that_of_its_own_address_only() {
+        let mut recent = RecentPlaces::default();
+        for round in 0..2 {
+            for number in 0..3 * RECENT as u32 {
+                for view in [(1, false), (1, true), (2, false)] {
+                    let expected = number * 8 + view.0 * 2 + u32::from(view.1);
+                    let key = (view, number, round == 1);
+                    assert_eq!(recent.place(key, || expected), expected);
+                    assert_eq!(recent.place(key, || 0), expected, "remembered");
+                }
+            }
+        }
     }
 }

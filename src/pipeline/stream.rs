@@ -11,7 +11,7 @@ use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, SampleFrame, SampleView};
 use crate::symbolize::{Options, PlaceId, Symbolizer};
 
-use super::lists::{FrameLists, Frames};
+use super::lists::{FrameLists, Frames, Held};
 use super::segment::{Key, Segment, ViewId};
 use super::stacks::{BEFORE_EXEC, STRAY};
 use super::{about, symbolizer};
@@ -44,10 +44,17 @@ pub struct Summary {
     pub naming: Naming,
 }
 
+/// Samples that wait at most, and frames in their stacks: several times what the frames of an honest capture have in
+/// common with later ones. A capture can be made to let all of its samples wait for the last one.
+const MOST_WAITING: usize = 1 << 20;
+const MOST_FRAMES: usize = 1 << 22;
+/// Frames without names that wait to be counted.
+const MOST_UNNAMED: usize = 1 << 20;
+
 /// Hands every sample to `sink`, in the order of time and CPU.
 ///
 /// Frames are nearly in time order: a sample waits only as long as a later frame may still have an earlier
-/// one, by what the descriptors say.
+/// one, by what the descriptors say. Where too many would have to wait, `warn` is told, and they do not.
 pub fn stream<S: Sink>(
     reader: &Reader,
     options: Options,
@@ -64,7 +71,9 @@ pub fn stream<S: Sink>(
         names: Names::default(),
         symbolizer,
         waiting: BinaryHeap::new(),
+        held: Held::default(),
         given: 0,
+        out_of_order: false,
         named: Vec::new(),
         unnamed: Vec::new(),
     };
@@ -72,18 +81,27 @@ pub fn stream<S: Sink>(
     let mut bounds = earliest_after(reader).into_iter();
     for mut segment_reader in reader.segments() {
         let mut segment = Segment::new(Arc::clone(stream.symbolizer.perf_maps()));
-        let mut lists = FrameLists::default();
+        let mut lists = FrameLists::new(&stream.held);
         let frames = segment_reader.frames().count();
         for _ in 0..frames {
             let bound = bounds.next().unwrap_or(Timestamp::MAX);
             match segment_reader.next_frame() {
                 Ok(Some(frame)) => {
-                    stream.frame(frame.tables, frame.samples, &mut segment, &mut lists);
-                    stream.symbolizer.resolve(&mut stream.names);
-                    for message in stream.symbolizer.take_warnings() {
-                        warn(&message);
+                    let mut keys = Vec::with_capacity(frame.samples.len());
+                    segment.frame(frame.tables, frame.samples, |sample, key| {
+                        keys.push((*sample, key));
+                    });
+                    // So that what comes before `bound` can be given while the rest is still looked up.
+                    keys.sort_by_key(|(sample, _)| (sample.time, sample.cpu));
+                    let mut rest = &keys[..];
+                    while !rest.is_empty() {
+                        let taken = stream.take(rest, frame.tables, &mut segment, &mut lists);
+                        rest = rest.get(taken..).unwrap_or_default();
+                        stream.resolve(warn);
+                        let next = rest.first().map_or(bound, |(sample, _)| sample.time);
+                        stream.give(bound.min(next), sink)?;
+                        stream.make_room(sink, warn)?;
                     }
-                    stream.give(bound, sink)?;
                     sink.flush()?;
                 }
                 // Bounds go on with the next segment, whose frames follow in the list.
@@ -131,7 +149,11 @@ struct Stream {
     names: Names,
     symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
+    /// Frames in the stacks of those that wait, and in stacks remembered.
+    held: Held,
     given: u64,
+    /// Samples had to be given before their turn.
+    out_of_order: bool,
     /// Frames given by place, of places with names.
     named: Vec<u64>,
     /// Places of other frames given, not yet counted.
@@ -178,18 +200,22 @@ impl PartialEq for Waiting {
 impl Eq for Waiting {}
 
 impl Stream {
-    fn frame(
+    /// Lets the first samples of a frame wait, as many as there is room for; says how many, at least one.
+    fn take(
         &mut self,
+        samples: &[(Sample, Key)],
         tables: &Tables,
-        samples: &[Sample],
         segment: &mut Segment,
         lists: &mut FrameLists,
-    ) {
-        let mut keys: Vec<(Sample, Key)> = Vec::with_capacity(samples.len());
-        segment.frame(tables, samples, |sample, key| keys.push((*sample, key)));
+    ) -> usize {
         // Names of processes are found once for each view.
         let mut processes: HashMap<ViewId, NameId> = HashMap::new();
-        for (sample, key) in keys {
+        let mut taken = 0;
+        for &(sample, key) in samples {
+            if taken > 0 && self.is_full() {
+                break;
+            }
+            taken += 1;
             let Some(task) = tables.task(sample.task) else {
                 continue;
             };
@@ -212,11 +238,46 @@ impl Stream {
             });
             self.given += 1;
         }
+        taken
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST_WAITING || self.held.frames() >= MOST_FRAMES
+    }
+
+    /// Looks up the names of all that wait.
+    fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
+        self.symbolizer.resolve(&mut self.names);
+        for message in self.symbolizer.take_warnings() {
+            warn(&message);
+        }
+    }
+
+    /// Gives out the earliest ones where too many wait, whatever may come.
+    fn make_room<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<(), S::Error> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.out_of_order, true) {
+            warn(
+                "the capture's frames are so far out of order that its samples cannot all be put in order of time",
+            );
+        }
+        while (self.waiting.len() > MOST_WAITING / 2 || self.held.frames() > MOST_FRAMES / 2)
+            && let Some(next) = self.waiting.pop()
+        {
+            self.give_one(&next, sink)?;
+        }
+        self.count_unnamed();
+        Ok(())
     }
 
     /// Gives out what is earlier than `bound`.
     fn give<S: Sink>(&mut self, bound: Timestamp, sink: &mut S) -> Result<(), S::Error> {
-        let (mut kernel, mut user) = (Vec::new(), Vec::new());
         while let Some(next) = self.waiting.peek() {
             if next.sample.time >= bound && bound != Timestamp::MAX {
                 break;
@@ -224,47 +285,58 @@ impl Stream {
             let Some(next) = self.waiting.pop() else {
                 break;
             };
-            let symbolizer = &self.symbolizer;
-            for (list, resolved) in [(&next.kernel, &mut kernel), (&next.user, &mut user)] {
-                resolved.clear();
-                for &(address, place) in list.iter() {
-                    let Some(resolution) = symbolizer.resolution(place) else {
-                        self.unnamed.push(place);
-                        continue;
-                    };
-                    if resolution.unnamed.is_some() {
-                        self.unnamed.push(place);
-                    } else {
-                        count(&mut self.named, place);
-                    }
-                    resolved.push(SampleFrame {
-                        address,
-                        place,
-                        resolution,
-                    });
-                }
-            }
-            let mut flags = next.sample.flags;
-            if next.user.last().is_some_and(|(_, place)| *place == STRAY) {
-                // It ends before the depth limit, as far as it is shown.
-                flags &= !sample_flags::USER_TRUNCATED;
-            }
-            let view = SampleView {
-                time: next.sample.time,
-                cpu: next.sample.cpu,
-                pid: next.pid,
-                tid: next.tid,
-                comm: self.names.text(next.comm),
-                process: self.names.text(next.process),
-                event: next.sample.event,
-                flags,
-                weight: next.sample.weight,
-                kernel: &kernel,
-                user: &user,
-            };
-            sink.sample(&self.about, &self.names, &view)?;
+            self.give_one(&next, sink)?;
         }
         self.count_unnamed();
+        Ok(())
+    }
+
+    fn give_one<S: Sink>(&mut self, next: &Waiting, sink: &mut S) -> Result<(), S::Error> {
+        let symbolizer = &self.symbolizer;
+        let (kernel, user) = (Vec::new(), Vec::new());
+        let mut both = [(&next.kernel, kernel), (&next.user, user)];
+        for (list, resolved) in &mut both {
+            resolved.reserve_exact(list.len());
+            for &(address, place) in list.iter() {
+                let Some(resolution) = symbolizer.resolution(place) else {
+                    self.unnamed.push(place);
+                    continue;
+                };
+                if resolution.unnamed.is_some() {
+                    self.unnamed.push(place);
+                } else {
+                    count(&mut self.named, place);
+                }
+                resolved.push(SampleFrame {
+                    address,
+                    place,
+                    resolution,
+                });
+            }
+        }
+        let [(_, kernel), (_, user)] = &both;
+        let mut flags = next.sample.flags;
+        if next.user.last().is_some_and(|(_, place)| *place == STRAY) {
+            // It ends before the depth limit, as far as it is shown.
+            flags &= !sample_flags::USER_TRUNCATED;
+        }
+        let view = SampleView {
+            time: next.sample.time,
+            cpu: next.sample.cpu,
+            pid: next.pid,
+            tid: next.tid,
+            comm: self.names.text(next.comm),
+            process: self.names.text(next.process),
+            event: next.sample.event,
+            flags,
+            weight: next.sample.weight,
+            kernel,
+            user,
+        };
+        sink.sample(&self.about, &self.names, &view)?;
+        if self.unnamed.len() >= MOST_UNNAMED {
+            self.count_unnamed();
+        }
         Ok(())
     }
 
