@@ -293,6 +293,15 @@ impl Pack {
         contents.into_iter().flat_map(Content::files).collect()
     }
 
+    /// Bytes of all packed files together that are unpacked at most: what the capture can hold honestly.
+    pub fn most_unpacked(&self) -> u64 {
+        let len = self.source.as_ref().map_or(0, |source| source.len());
+        let honest = len.saturating_mul(limits::UNPACKED_TIMES);
+        honest
+            .saturating_add(limits::UNPACKED_BASE)
+            .min(limits::UNPACKED)
+    }
+
     /// All keys with what is packed under them: symbols, whether a table, files.
     pub fn listing(&self) -> Vec<(FileKey, usize, bool, Vec<PackedFile>)> {
         let list = self.keys.iter().filter_map(|(key, number)| {

@@ -270,6 +270,7 @@ impl Reader {
         let mut aids = Aids::default();
         let mut frames = FrameReader::default();
         let mut total = 0u64;
+        let mut room = limits::AIDS_ENTRIES;
         for entry in &self.entries {
             if !matches!(
                 entry.descriptor.kind,
@@ -285,10 +286,7 @@ impl Reader {
                 Err(DamageKind::TooMuchAid)
             } else {
                 let content = frames.content(&self.source, entry);
-                content.and_then(|c| {
-                    aids.add(entry.descriptor.kind, c)
-                        .map_err(DamageKind::Format)
-                })
+                content.and_then(|c| aids.add(entry.descriptor.kind, c, &mut room))
             };
             if let Err(kind) = added {
                 aids.damage.push(Damage {
@@ -332,19 +330,34 @@ impl Reader {
 }
 
 impl Aids {
-    fn add(&mut self, kind: FrameKind, content: &[u8]) -> Result<(), FormatError> {
+    /// Adds a frame of which there is still `room` for its entries.
+    fn add(&mut self, kind: FrameKind, content: &[u8], room: &mut u64) -> Result<(), DamageKind> {
+        let mut take = |entries: u64| {
+            let left = room.checked_sub(entries);
+            *room = left.ok_or(DamageKind::TooMuchAid)?;
+            Ok(())
+        };
         match kind {
             FrameKind::KernelSymbols => {
-                let more = KernelSymbols::decode(content)?;
+                let more = KernelSymbols::decode(content).map_err(DamageKind::Format)?;
+                take(more.symbols.len() as u64)?;
                 if more.stext != 0 {
                     self.kernel.stext = more.stext;
                 }
                 self.kernel.symbols.extend(more.symbols);
             }
-            FrameKind::Vdso => self.vdso = Some(Vdso::decode(content)?),
-            FrameKind::PerfMaps => self.perf_maps.extend(PerfMaps::decode(content)?.maps),
+            FrameKind::Vdso => {
+                self.vdso = Some(Vdso::decode(content).map_err(DamageKind::Format)?);
+            }
+            FrameKind::PerfMaps => {
+                let more = PerfMaps::decode(content).map_err(DamageKind::Format)?;
+                take(more.entries())?;
+                self.perf_maps.extend(more.maps);
+            }
             FrameKind::ElfLayouts => {
-                self.layouts.extend(ElfLayouts::decode(content)?.layouts);
+                let more = ElfLayouts::decode(content).map_err(DamageKind::Format)?;
+                take(more.entries())?;
+                self.layouts.extend(more.layouts);
             }
             _ => {}
         }

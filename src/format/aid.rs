@@ -13,6 +13,7 @@ pub struct KernelSymbols {
     /// Runtime address of `_stext`, 0 when hidden.
     pub stext: u64,
     /// Sorted by start, not overlapping.
+    #[serde(deserialize_with = "meta::entries")]
     pub symbols: Vec<KernelSymbol>,
 }
 
@@ -40,6 +41,7 @@ pub struct Vdso {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PerfMaps {
     /// In the order of the readings of each process.
+    #[serde(deserialize_with = "meta::entries")]
     pub maps: Vec<PerfMap>,
 }
 
@@ -58,8 +60,10 @@ pub struct PerfMap {
     pub fresh: bool,
     /// Starts of lines of earlier frames that are not known to be true after `previous`. Nor are those that one of `symbols`
     /// overlaps.
+    #[serde(deserialize_with = "meta::entries")]
     pub ended: Vec<u64>,
     /// The lines, sorted by start, not overlapping.
+    #[serde(deserialize_with = "meta::entries")]
     pub symbols: Vec<JitSymbol>,
 }
 
@@ -82,6 +86,7 @@ pub struct JitSymbol {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ElfLayouts {
     /// One for each file.
+    #[serde(deserialize_with = "meta::entries")]
     pub layouts: Vec<ElfLayout>,
 }
 
@@ -146,6 +151,12 @@ impl Vdso {
 }
 
 impl PerfMaps {
+    /// Maps (each as four), lines, and ended lines: what counts for the limit of all frames.
+    pub fn entries(&self) -> u64 {
+        let of_map = |map: &PerfMap| 4 + map.ended.len() + map.symbols.len();
+        self.maps.iter().map(of_map).sum::<usize>() as u64
+    }
+
     /// Decodes a frame's content.
     pub fn decode(content: &[u8]) -> Result<PerfMaps, FormatError> {
         meta::decode_frame("perf maps", content)
@@ -153,6 +164,12 @@ impl PerfMaps {
 }
 
 impl ElfLayouts {
+    /// Layouts (each as eight) and PT_LOAD headers: what counts for the limit of all frames.
+    pub fn entries(&self) -> u64 {
+        let of_layout = |layout: &ElfLayout| 8 + layout.loads.len();
+        self.layouts.iter().map(of_layout).sum::<usize>() as u64
+    }
+
     /// Decodes a frame's content.
     pub fn decode(content: &[u8]) -> Result<ElfLayouts, FormatError> {
         const WHAT: &str = "ELF layouts";

@@ -36,6 +36,10 @@ pub const CPUS: u64 = 1 << 16;
 pub const AID: usize = 16 << 20;
 /// Bytes of the content of all symbol-aid frames a reader takes; later ones are left out, and said so.
 pub const AIDS: u64 = 64 << 20;
+/// Entries of each list of a symbol-aid frame: symbols, maps, lines, ended lines, layouts.
+pub const AID_ENTRIES: u64 = 1 << 20;
+/// Entries of all symbol-aid frames together that a reader takes; later frames are left out, and said so.
+pub const AIDS_ENTRIES: u64 = 1 << 21;
 /// PT_LOAD program headers of one ELF file.
 pub const LOADS: u64 = 1 << 10;
 /// Bytes of one name or source path in a pack.
@@ -51,5 +55,12 @@ pub const PACKED_ALL: u64 = 256 << 20;
 pub const PACKED_ENTRIES: u64 = 1 << 23;
 /// Bytes of a packed file in one frame.
 pub const PACKED_PIECE: u64 = 16 << 20;
+/// Bytes of all packed files that a reader unpacks, whatever the capture's size.
+pub const UNPACKED: u64 = 16 << 30;
+/// The same by the capture's size: so many bytes, and so many times its own. Programs and debug information shrink to a third, rarely
+/// to a tenth.
+pub const UNPACKED_BASE: u64 = 64 << 20;
+/// See [`UNPACKED_BASE`].
+pub const UNPACKED_TIMES: u64 = 64;
 /// Bytes of a packed file.
 pub const PACKED_FILE: u64 = 4 << 30;

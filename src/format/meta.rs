@@ -2,8 +2,11 @@
 //!
 //! `format-spec.md` spells the resulting bytes out, so that nobody needs bincode to read a capture.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{FormatError, Problem};
 use super::input::Input;
@@ -82,6 +85,36 @@ pub fn decode_list<T: DeserializeOwned>(
     Ok(records)
 }
 
+/// For `deserialize_with`: a vector of at most [`limits::AID_ENTRIES`], which takes no more memory than those before it is refused.
+pub fn entries<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Entries<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(out, "at most {} entries", limits::AID_ENTRIES)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = list.next_element()? {
+                if entries.len() as u64 >= limits::AID_ENTRIES {
+                    return Err(A::Error::custom("more entries than the format allows"));
+                }
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_seq(Entries(PhantomData))
+}
+
 fn bad_record(what: &'static str, offset: usize, err: &dyn std::fmt::Display) -> FormatError {
     FormatError::new(what, offset, reason(what, err))
 }
@@ -127,6 +160,20 @@ mod tests {
         assert!(decode_frame::<String>("name", &bytes).is_err());
         assert!(decode_frame::<Vec<u64>>("list", &bytes).is_err());
         assert!(decode::<Vec<u64>>(&mut Input::new("list", &bytes), "list").is_err());
+    }
+
+    #[test]
+    fn a_list_has_no_more_entries_than_allowed() {
+        #[derive(Debug, Deserialize)]
+        struct List(#[serde(deserialize_with = "entries")] Vec<u64>);
+        let most = limits::AID_ENTRIES as usize;
+        for (count, fits) in [(most, true), (most + 1, false)] {
+            let mut content = vec![252];
+            content.extend_from_slice(&(count as u32).to_le_bytes());
+            content.resize(content.len() + count, 0);
+            let decoded = decode_frame::<List>("list", &content);
+            assert_eq!(decoded.map(|list| list.0.len()).ok(), fits.then_some(count));
+        }
     }
 
     #[test]

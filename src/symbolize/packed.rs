@@ -26,9 +26,6 @@ use crate::format::packed::file::Role;
 use crate::format::packed::symbols::PackedSymbol;
 use crate::profile::{Names, Reason, SourceLine, SymbolFrame};
 
-/// Bytes of packed files that are unpacked in one run at most.
-const UNPACK_ALL: u64 = 16 << 30;
-
 /// Offsets, ascending, with the symbols there, if any.
 pub type SymbolsByOffset = Vec<(u64, Option<PackedSymbol>)>;
 
@@ -215,8 +212,8 @@ impl Symbolizer {
     /// A packed file as one without a name, compared with what was mapped.
     fn unpack(&mut self, packed: &PackedFile, mapped: &MappedFile) -> Result<Rc<Sections>, String> {
         self.unpacked.bytes = self.unpacked.bytes.saturating_add(packed.size);
-        if self.unpacked.bytes > UNPACK_ALL {
-            return Err("the packed files are too large".to_owned());
+        if self.unpacked.bytes > self.pack.most_unpacked() {
+            return Err("the packed files are larger than such a capture can hold".to_owned());
         }
         let mut file = tempfile::tempfile().map_err(|err| format!("no temporary file: {err}"))?;
         self.pack

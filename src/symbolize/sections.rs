@@ -12,6 +12,10 @@ use crate::mapped::Guarded;
 
 /// Sections larger than this are not inflated.
 const MAX_INFLATED: u64 = 4 << 30;
+/// Nor larger than so many bytes and so many times what is compressed: debug information shrinks to a third, rarely to a tenth, and
+/// a file can be made to inflate to a thousand times its size.
+const INFLATED_BASE: u64 = 64 << 20;
+const INFLATED_TIMES: u64 = 64;
 
 /// An ELF file.
 pub(super) struct Sections {
@@ -145,7 +149,8 @@ fn is_code<'d, 'f>(section: &object::Section<'d, 'f>) -> bool {
 
 /// Inflates a section that is said to have `size` bytes.
 fn inflate(raw: &[u8], format: CompressionFormat, size: u64) -> Result<Vec<u8>, String> {
-    if size > MAX_INFLATED {
+    let honest = (raw.len() as u64).saturating_mul(INFLATED_TIMES);
+    if size > honest.saturating_add(INFLATED_BASE).min(MAX_INFLATED) {
         return Err(format!("would inflate to {size} bytes"));
     }
     let mut out = Vec::new();
@@ -188,6 +193,9 @@ mod tests {
             assert!(inflate(bytes, format, 3001).is_err());
             assert!(inflate(&bytes[..bytes.len() - 6], format, 3000).is_err());
             assert!(inflate(bytes, format, u64::MAX).is_err());
+            let bomb = INFLATED_BASE + INFLATED_TIMES * bytes.len() as u64 + 1;
+            let refused = inflate(bytes, format, bomb).unwrap_err();
+            assert!(refused.starts_with("would inflate"), "{refused}");
         }
         let unknown = inflate(&zlib, CompressionFormat::Unknown, 3000).unwrap_err();
         assert!(unknown.contains("not known"), "{unknown}");
