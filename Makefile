@@ -4,7 +4,8 @@ CARGO ?= cargo
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps test-deps build demo test bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
+FUZZ_TARGETS := reader segment tables report elf text records
+.PHONY: help deps test-deps build demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
 
 # Debian packages to build (libbpf's own sources come with its crate), and with workloads.
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
@@ -66,6 +67,32 @@ test: what = test
 test: need-root test-deps ## Run all tests, those that record for real included (as root)
 	$(CARGO) test --locked --no-fail-fast
 
+# Seconds for each target.
+SECS ?= 60
+# Rust checks memory itself, and without a sanitizer the one toolchain there is will do: `SANITIZER=address` needs a nightly one,
+# or RUSTC_BOOTSTRAP=1.
+SANITIZER ?= none
+CARGO_FUZZ = $(CARGO) fuzz build --fuzz-dir tests/fuzz --target-dir target/fuzz -s $(SANITIZER)
+FUZZ_BIN = target/fuzz/$$(rustc -vV | sed -n 's/^host: //p')/release
+
+fuzz-deps: deps
+	@command -v cargo-fuzz >/dev/null || { \
+		echo "Installing cargo-fuzz 0.13 from crates.io"; $(CARGO) install cargo-fuzz --version ^0.13 --locked; }
+
+fuzz-build: fuzz-deps
+	$(CARGO_FUZZ)
+
+fuzz: fuzz-build ## Feed hostile input to all that reads any: SECS=60 for each target, two at a time
+	@mkdir -p target/fuzz/artifacts
+	@one() { \
+		corpus=target/fuzz/corpus/$$1; mkdir -p "$$corpus"; \
+		$(FUZZ_BIN)/$$1 -max_total_time=$(SECS) -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 -max_len=16384 \
+			-print_final_stats=1 -artifact_prefix=target/fuzz/artifacts/$$1- \
+			"$$corpus" tests/fuzz/seeds/$$1 >target/fuzz/$$1.log 2>&1 \
+			&& echo "$$1: $$(awk '/number_of_executed_units/{print $$2}' target/fuzz/$$1.log) inputs, no finding" \
+			|| { tail -n 60 target/fuzz/$$1.log; echo "$$1: FAILED, see target/fuzz/artifacts" >&2; exit 1; }; \
+	}; export -f one; printf '%s\n' $(FUZZ_TARGETS) | xargs -P 2 -I {} bash -euo pipefail -c 'one {}'
+
 # Options of the benchmarks, as ARGS='--rounds 10': `make bench ARGS=--help` lists them.
 ARGS ?=
 # Says nothing of what is compiled; the options of a benchmark come after its own `--`.
@@ -88,6 +115,7 @@ bench-parts: deps ## Time encoding, decoding, interning, look-ups, folding, symb
 
 lint: deps ## Check format and lints, with and without the recording half
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path tests/fuzz/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
 

@@ -101,6 +101,12 @@ impl Kallsyms {
         Ok(Some(table))
     }
 
+    /// As [`Kallsyms::read`], of any text.
+    #[cfg(fuzzing)]
+    pub fn fuzz_text(text: &[u8]) -> Option<Kallsyms> {
+        Kallsyms::parse(text).ok().flatten()
+    }
+
     fn add(&mut self, symbol: &Line<'_>) {
         let mut entry = Entry {
             start: symbol.address,

@@ -25,6 +25,12 @@ pub fn loaded() -> Vec<Module> {
     parse(&fs::read("/proc/modules").unwrap_or_default())
 }
 
+/// As [`loaded`], by any text.
+#[cfg(fuzzing)]
+pub fn fuzz_text(text: &[u8]) -> Vec<Module> {
+    parse(text)
+}
+
 /// Lines of `/proc/modules`: `NAME SIZE USERS DEPENDENCIES STATE 0xADDRESS`.
 fn parse(text: &[u8]) -> Vec<Module> {
     let line = |line: &[u8]| {

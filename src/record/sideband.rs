@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
-use perf_event::data::parse::Parser;
+use perf_event::data::endian::Native;
+use perf_event::data::parse::{ParseConfig, ParseResult, Parser};
 use perf_event::data::{
     CGroup, Comm, Exit, Fork, KSymbol, KSymbolType, Lost, Mmap2, RecordMetadata, Visitor,
 };
@@ -230,8 +231,7 @@ impl SideBand {
                     .data()
                     .iter()
                     .for_each(|part| bytes.extend_from_slice(part));
-                let mut parser = Parser::new(bytes.as_slice(), config.clone());
-                match parser.parse_record(Decode) {
+                match decode(&bytes, config.clone()) {
                     Ok(event) => new.extend(event.map(|mut event| {
                         filling.latest = filling.latest.max(event.time);
                         if let SideKind::Lost(count) = event.what {
@@ -274,10 +274,26 @@ impl SideBand {
     }
 }
 
+/// A whole record, header and body, as the event it tells of.
+fn decode(record: &[u8], config: ParseConfig<Native>) -> ParseResult<Option<SideEvent>> {
+    Parser::new(record, config).parse_record(Decode)
+}
+
+/// What a record of the side-band tells, as [`SideBand::drain`] would take it; `None` also for what it counts as lost.
+#[cfg(fuzzing)]
+pub fn fuzz_record(record: &[u8], build_ids: bool) -> Option<SideEvent> {
+    let config = ParseConfig::from(*builder(build_ids).attrs());
+    decode(record, config).ok().flatten()
+}
+
 fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
-    Builder::new(Software::DUMMY)
-        .any_pid()
-        .one_cpu(cpu as usize)
+    let mut builder = builder(build_ids);
+    builder.any_pid().one_cpu(cpu as usize).build()
+}
+
+fn builder(build_ids: bool) -> Builder<'static> {
+    let mut builder = Builder::new(Software::DUMMY);
+    builder
         .include_kernel()
         .include_hv()
         .mmap(true)
@@ -291,8 +307,8 @@ fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
         .sample_id_all(true)
         .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
         .clockid(Clock::BOOTTIME)
-        .wakeup_watermark(RING_BYTES / 2)
-        .build()
+        .wakeup_watermark(RING_BYTES / 2);
+    builder
 }
 
 /// What the kernel says to an attribute it does not know.

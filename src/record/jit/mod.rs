@@ -396,6 +396,26 @@ impl Follower {
     }
 }
 
+/// The lines that a capture gets of `texts`, which are what readings of one perf map found new in it, for the addresses
+/// `wanted`. Of each reading they are sorted and do not overlap.
+#[cfg(fuzzing)]
+pub fn fuzz_text(texts: &[&[u8]], wanted: &[u64]) -> Vec<Vec<crate::format::aid::JitSymbol>> {
+    let mut held = Lines::default();
+    wanted.iter().for_each(|address| held.want(*address));
+    let mut readings = Vec::new();
+    for (time, text) in (1..).map(Timestamp).zip(texts) {
+        for line in text.split(|b| *b == b'\n') {
+            if let Some(line) = lines::parse_line(line) {
+                held.add(&line, time);
+            }
+        }
+        held.reading_ended(time);
+        held.take_ended();
+        readings.push(held.take_queued(usize::MAX));
+    }
+    readings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,13 @@
+//! What the fuzz targets share.
+//!
+//! ```text
+//! parts     a capture as its parts: what is fuzzed where checksums would end it
+//! mutate    changes to parts, sections of segments, and to captures with the checksums made right again
+//! capture   parts -> a capture whose checksums, sizes and descriptors are right
+//! reports   a capture -> every report, and what may never be in one
+//! ```
+
+pub mod capture;
+pub mod mutate;
+pub mod parts;
+pub mod reports;
