@@ -5,13 +5,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZ_TARGETS := reader segment tables report elf text records
-.PHONY: help deps test-deps build demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
+.PHONY: help deps test-deps build install demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
 
 # Debian packages to build (libbpf's own sources come with its crate), and with workloads.
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
 # And to test: `zstd -t`, pgrep, what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a
-# large C++ library.
-TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev
+# large C++ library, `go tool pprof`.
+TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev golang-go
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler
@@ -112,6 +112,22 @@ bench-curves: deps ## How reports grow with samples, stacks, processes, mappings
 
 bench-parts: deps ## Time encoding, decoding, interning, look-ups, folding, symbols by themselves
 	$(BENCH) capture --bench timeline --bench report --bench symbolize
+
+# Where `make install` puts things: below DESTDIR, which is empty unless a package is made.
+PREFIX ?= /usr/local
+DESTDIR ?=
+PROGRAM := target/release/profiler
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install: ## Install what `make build` built, with completions and man pages (PREFIX=/usr/local, DESTDIR=)
+	@[[ -x $(PROGRAM) ]] || { echo "$(PROGRAM) is not there: run make build first (not as root)." >&2; exit 1; }
+	install -D -m 0755 -s $(PROGRAM) "$(DESTDIR)$(PREFIX)/bin/profiler"
+	install -d "$(SHARE)/man/man1" "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" \
+		"$(SHARE)/fish/vendor_completions.d"
+	$(PROGRAM) man "$(SHARE)/man/man1"
+	$(PROGRAM) completions bash >"$(SHARE)/bash-completion/completions/profiler"
+	$(PROGRAM) completions zsh >"$(SHARE)/zsh/site-functions/_profiler"
+	$(PROGRAM) completions fish >"$(SHARE)/fish/vendor_completions.d/profiler.fish"
 
 lint: deps ## Check format and lints, with and without the recording half
 	$(CARGO) fmt --check

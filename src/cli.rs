@@ -12,7 +12,7 @@ pub mod record;
 
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]
-#[command(name = "profiler", version, propagate_version = true)]
+#[command(name = "profiler", version, propagate_version = true, after_help = HELP)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -36,6 +36,11 @@ pub enum Command {
     Info(InfoArgs),
     /// Check every byte of a capture
     Verify(VerifyArgs),
+    /// Print completions of commands and options for a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Where names come from; the same for every command that names.
@@ -115,6 +120,23 @@ pub struct VerifyArgs {
     pub file: PathBuf,
 }
 
+/// Arguments of `profiler completions`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `profiler man`.
+#[derive(Debug, Clone, Args)]
+pub struct ManArgs {
+    /// Write all pages into DIR; without, that of the program is printed
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
+
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = REPORT_HELP)]
@@ -124,7 +146,7 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 
     /// Write the report to OUT instead of standard output (`-`)
-    #[arg(short, long, value_name = "OUT", conflicts_with = "flamegraph")]
+    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "pprof", "firefox", "speedscope"])]
     pub output: Option<PathBuf>,
 
     /// With --missing: print JSON
@@ -167,6 +189,22 @@ pub struct ViewArgs {
     /// Draw a flame graph into OUT, an SVG (`-` for standard output)
     #[arg(long, value_name = "OUT")]
     pub flamegraph: Option<PathBuf>,
+
+    /// A profile for `go tool pprof`, compressed, into OUT (`-` for standard output)
+    #[arg(long, value_name = "OUT", help_heading = "Other tools")]
+    pub pprof: Option<PathBuf>,
+
+    /// A profile for profiler.firefox.com, compressed, into OUT (`-` for standard output)
+    #[arg(long, value_name = "OUT", help_heading = "Other tools")]
+    pub firefox: Option<PathBuf>,
+
+    /// A profile for speedscope.app, JSON, into OUT (`-` for standard output)
+    #[arg(long, value_name = "OUT", help_heading = "Other tools")]
+    pub speedscope: Option<PathBuf>,
+
+    /// Every sample as `perf script` prints it
+    #[arg(long, help_heading = "Other tools")]
+    pub perf_script: bool,
 }
 
 fn percentage(text: &str) -> Result<f64, String> {
@@ -175,6 +213,15 @@ fn percentage(text: &str) -> Result<f64, String> {
         _ => Err("must be a number from 0 to 100".to_owned()),
     }
 }
+
+const HELP: &str = "\
+Examples:
+  sudo profiler record -o run.bprof -- ./server --bench
+  profiler report run.bprof
+  profiler report --flamegraph run.svg run.bprof
+
+Exit status: 0 it worked, 1 it failed or the capture is damaged, 2 wrong usage; of `record -- COMMAND` that of the command. \
+Each command's --help says more.";
 
 const REPORT_HELP: &str = "\
 Examples:
@@ -185,6 +232,8 @@ Examples:
   profiler report --symfs /mnt/box --top 50 run.bprof
   profiler report --missing run.bprof                files to bring for more names
   ssh box cat run.bprof | profiler report -
+  profiler report --pprof run.pb.gz run.bprof && go tool pprof -top run.pb.gz
+  profiler report --perf-script run.bprof | inferno-collapse-perf
 
 A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
 one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
@@ -221,7 +270,19 @@ Examples:
 Exit status: 0 also when some files could not be packed (they are named on standard error), 1 it failed and the \
 capture is as it was, 2 wrong usage.";
 
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  profiler completions bash >~/.local/share/bash-completion/completions/profiler
+  profiler completions zsh >~/.zfunc/_profiler       with ~/.zfunc in fpath
+  profiler completions fish >~/.config/fish/completions/profiler.fish
+
+`make install` installs them.";
+
 const INFO_HELP: &str = "\
+Examples:
+  profiler info run.bprof
+  profiler info --json run.bprof | jq .samples
+
 Times are UTC by the clock of the recorded machine. Which files names still need: profiler report --missing.
 
 Keys of --json, which stay: format, tool, file_size, host, boot_id, cpus, kernel {release, arch, build_id}, events [{name, \
@@ -233,6 +294,10 @@ degraded. What is not known is null.
 Exit status: 0, 1 the capture is damaged or cannot be read, 2 wrong usage.";
 
 const VERIFY_HELP: &str = "\
+Examples:
+  profiler verify run.bprof
+  profiler verify run.bprof && scp run.bprof laptop:
+
 Checksums, compressed content, what tables and samples refer to, totals, packed files and the index are checked. Each \
 damage is a line on standard output, with the byte where it begins and what it spoils.
 

@@ -16,6 +16,8 @@ fn main() -> ExitCode {
         Command::Pack(args) => command::pack::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Verify(args) => command::verify::run(&args),
+        Command::Completions(args) => command::completions::completions(&args),
+        Command::Man(args) => command::completions::man(&args),
     };
     result.unwrap_or_else(|err| {
         command::tell(&format!("{err:#}"));

@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashTable};
 
 pub use stacks::{Callees, Stacks};
 
-use crate::event::{BuildId, LossClass, Pid, ProcessKey, Timestamp};
+use crate::event::{BuildId, LossClass, MappedFile, Pid, ProcessKey, Timestamp};
 
 /// Number of a string in [`Names`].
 pub type NameId = u32;
@@ -439,6 +439,8 @@ pub struct SampleFrame<'a> {
     pub place: u32,
     /// What it stands for.
     pub resolution: &'a Resolution,
+    /// The file it is in, and the offset that its name was looked up at; `None` where it is in no file.
+    pub file: Option<(&'a MappedFile, u64)>,
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What the program does for each command: from arguments to an exit code.
 
+pub mod completions;
 #[cfg(feature = "record")]
 pub mod doctor;
+mod export;
 pub mod info;
 mod output;
 pub mod pack;

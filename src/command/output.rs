@@ -77,6 +77,27 @@ pub fn only_over_svg(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Fails when there is something at `path` that does not begin as what is to be written does: as [`only_over_svg`].
+pub fn only_over(path: &Path, what: &str, starts: &[u8]) -> anyhow::Result<()> {
+    let Ok(meta) = fs::metadata(path) else {
+        return Ok(());
+    };
+    if !meta.is_file() || meta.len() == 0 {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(starts.len() as u64).read_to_end(&mut start))
+        .with_context(|| format!("cannot write to {}", path.display()))?;
+    if start != starts {
+        bail!(
+            "cannot write to {}: it is there and no {what}; remove it, or give another name",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Whether a file holds a capture, which a report must not replace.
 fn is_capture(path: &Path) -> bool {
     let mut start = Vec::new();

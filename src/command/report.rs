@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use super::export::{self, Export};
 use crate::capture::Reader;
 use crate::cli::{ReportArgs, ViewArgs};
 use crate::pipeline::{self, Sink};
@@ -24,14 +25,24 @@ const TOP: usize = 20;
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let options = Options {
         // Other views show no lines.
-        lines: args.view.standard,
+        lines: args.view.standard || args.view.pprof.is_some(),
         ..symbol_options(&args.names)?
     };
     let reader = open(&args.file)?;
-    let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
+    let export = Export::wanted(&args.view);
+    let file = export.as_ref().and_then(|(_, path)| path.as_deref());
+    let target = args
+        .view
+        .flamegraph
+        .as_deref()
+        .or(file)
+        .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
+    }
+    if let Some((export, _)) = &export {
+        export.check(target, to_stdout)?;
     }
     let output = Output::open(target, &args.file)?;
     match report(args, &reader, options, output, to_stdout) {
@@ -59,6 +70,13 @@ fn report(
     to_stdout: bool,
 ) -> io::Result<Done> {
     let mut warn = |message: &str| tell(message);
+    if let Some((export, _)) = Export::wanted(&args.view) {
+        let summary = export::write(export, reader, options, output, &mut warn)?;
+        return Ok(Done {
+            about: summary.about,
+            naming: summary.naming,
+        });
+    }
     if args.view.standard {
         let mut sink = Printer {
             output,

@@ -311,6 +311,7 @@ impl Stream {
                     address,
                     place,
                     resolution,
+                    file: symbolizer.file_of(place),
                 });
             }
         }

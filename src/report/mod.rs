@@ -1,9 +1,14 @@
-//! The views: one file per view, each from a [`Profile`](crate::profile::Profile) to a writer.
+//! The views: one file per view, each from a [`Profile`](crate::profile::Profile), or sample by sample, to a writer.
 
+pub mod firefox;
 pub mod flamegraph;
 pub mod folded;
 pub mod inventory;
 pub mod missing;
+pub mod perf_script;
+pub mod pprof;
+pub mod samples;
+pub mod speedscope;
 pub mod standard;
 pub(crate) mod text;
 pub mod top;

@@ -226,6 +226,7 @@ mod tests {
             address,
             place,
             resolution,
+            file: None,
         };
         let view = SampleView {
             time: Timestamp(1_000_000_042),

@@ -293,6 +293,14 @@ impl Symbolizer {
         self.resolutions.get(place as usize)
     }
 
+    /// The file a place is in, and at which offset; for a return address that of the byte before.
+    pub fn file_of(&self, place: PlaceId) -> Option<(&MappedFile, u64)> {
+        match self.places.places().get(place as usize)?.code {
+            Code::File(file, offset) => Some((self.places.files().get(file as usize)?, offset)),
+            _ => None,
+        }
+    }
+
     /// Counts `samples` samples with a frame at `place`, which must have been resolved.
     pub fn count(&mut self, place: PlaceId, samples: u64) {
         let (Some(at), Some(resolution)) = (

@@ -3,6 +3,7 @@
 mod agreement;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
+mod exports;
 mod format;
 mod golden;
 mod info;

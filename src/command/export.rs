@@ -1,0 +1,163 @@
+//! `profiler report` for other tools: samples as they come, into the file another program reads.
+
+use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+
+use crate::capture::Reader;
+use crate::cli::ViewArgs;
+use crate::format::header::Sampling;
+use crate::pipeline::{self, Sink, Summary};
+use crate::profile::{About, Names, SampleView};
+use crate::report::samples::EventUnit;
+use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
+use crate::symbolize::Options;
+
+use super::output::{self, Output};
+
+/// How files that gzip wrote begin.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// For which tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Export {
+    Pprof,
+    Firefox,
+    Speedscope,
+    PerfScript,
+}
+
+impl Export {
+    /// The one asked for, and the file it goes to if that is its option's.
+    pub fn wanted(view: &ViewArgs) -> Option<(Export, Option<PathBuf>)> {
+        let files = [
+            (Export::Pprof, &view.pprof),
+            (Export::Firefox, &view.firefox),
+            (Export::Speedscope, &view.speedscope),
+        ];
+        let mut files = files.into_iter().filter(|(_, path)| path.is_some());
+        match files.next() {
+            Some((export, path)) => Some((export, path.clone())),
+            None => view.perf_script.then_some((Export::PerfScript, None)),
+        }
+    }
+
+    /// Refuses what would be spoilt: files of another kind, and terminals.
+    pub fn check(self, target: Option<&Path>, to_stdout: bool) -> anyhow::Result<()> {
+        let (what, starts) = match self {
+            Export::Pprof => ("compressed profile", GZIP),
+            Export::Firefox => ("compressed profile", GZIP),
+            Export::Speedscope => ("JSON", &b"{"[..]),
+            Export::PerfScript => return Ok(()),
+        };
+        if to_stdout {
+            if starts == GZIP && stdout().is_terminal() {
+                bail!("a compressed profile is not for terminals; name a file, or a pipe after it");
+            }
+            return Ok(());
+        }
+        target.map_or(Ok(()), |path| output::only_over(path, what, starts))
+    }
+}
+
+/// What the weights of the capture's samples mean.
+fn units(reader: &Reader) -> Vec<EventUnit> {
+    let events = reader.header().events.iter();
+    events
+        .map(|event| match event.sampling {
+            Sampling::Frequency(hz) => EventUnit::of_frequency(&event.name, hz),
+            Sampling::Period(period) => EventUnit::of_period(&event.name, period),
+        })
+        .collect()
+}
+
+/// Reads the capture and writes the export. The verdict goes to standard error.
+pub fn write(
+    export: Export,
+    reader: &Reader,
+    options: Options,
+    output: Output,
+    warn: &mut dyn FnMut(&str),
+) -> io::Result<Summary> {
+    let mut exporter = Exporter {
+        export,
+        units: units(reader),
+        output,
+        collector: Collector::None,
+    };
+    let summary = pipeline::stream(reader, options, &mut exporter, warn)?;
+    let Exporter {
+        mut output,
+        collector,
+        ..
+    } = exporter;
+    tell(&summary);
+    match collector {
+        Collector::None | Collector::PerfScript(_) => {}
+        Collector::Pprof(collector) => collector.write(&summary.about, &mut output)?,
+        Collector::Firefox(collector) => collector.write(&mut output)?,
+        Collector::Speedscope(collector) => collector.write(&summary.about, &mut output)?,
+    }
+    output.finish()?;
+    Ok(summary)
+}
+
+/// The verdict, whose losses and names are known at the end.
+fn tell(summary: &Summary) {
+    let mut lines = verdict::opening(&summary.about);
+    lines.extend(verdict::losses(&summary.about));
+    lines.extend(verdict::naming(&summary.naming));
+    let text: String = lines.iter().map(|line| format!("# {line}\n")).collect();
+    let _ = stderr().write_all(text.as_bytes());
+}
+
+enum Collector {
+    /// Before the stream is opened.
+    None,
+    Pprof(Box<pprof::Collector>),
+    Firefox(Box<firefox::Collector>),
+    Speedscope(Box<speedscope::Collector>),
+    PerfScript(perf_script::Samples),
+}
+
+struct Exporter {
+    export: Export,
+    units: Vec<EventUnit>,
+    output: Output,
+    collector: Collector,
+}
+
+impl Sink for Exporter {
+    type Error = io::Error;
+
+    fn open(&mut self, about: &About) -> io::Result<()> {
+        let units = self.units.clone();
+        self.collector = match self.export {
+            Export::Pprof => Collector::Pprof(Box::new(pprof::Collector::new(units))),
+            Export::Firefox => Collector::Firefox(Box::new(firefox::Collector::new(about, units))),
+            Export::Speedscope => {
+                Collector::Speedscope(Box::new(speedscope::Collector::new(units)))
+            }
+            Export::PerfScript => Collector::PerfScript(perf_script::Samples::default()),
+        };
+        Ok(())
+    }
+
+    fn sample(&mut self, about: &About, names: &Names, sample: &SampleView<'_>) -> io::Result<()> {
+        match &mut self.collector {
+            Collector::None => {}
+            Collector::Pprof(collector) => collector.sample(names, sample),
+            Collector::Firefox(collector) => collector.sample(names, sample),
+            Collector::Speedscope(collector) => collector.sample(names, sample),
+            Collector::PerfScript(samples) => {
+                samples.write(about, names, sample, &mut self.output)?
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}

@@ -1,0 +1,112 @@
+//! `--perf-script`: every sample as `perf script` prints it, for tools that read that.
+//!
+//! ```text
+//! COMM PID/TID [CPU] SECONDS.MICROSECONDS: WEIGHT EVENT:
+//! <tab>ADDRESS FUNCTION+0xOFFSET (FILE)        leaf first; inlined functions without an offset, before the one they are in
+//! <empty line>
+//! ```
+//!
+//! Times are those of the recorded machine's clock since it was started. The number before the event is the sample's
+//! weight, so that what tools sum up is what the other views show. Callers that were cut off are a frame `[truncated]`.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use crate::profile::{About, FrameKind, Names, SampleFrame, SampleView};
+
+use super::folded::TRUNCATED;
+use super::samples::cuts;
+use super::text::folded;
+
+/// Writes samples.
+#[derive(Debug, Default)]
+pub struct Samples {
+    block: String,
+}
+
+impl Samples {
+    /// Writes one sample.
+    pub fn write(
+        &mut self,
+        about: &About,
+        names: &Names,
+        sample: &SampleView<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.block.clear();
+        // Writing to a string does not fail.
+        let _ = block(about, names, sample, &mut self.block);
+        out.write_all(self.block.as_bytes())
+    }
+}
+
+fn block(about: &About, names: &Names, sample: &SampleView<'_>, out: &mut String) -> fmt::Result {
+    let event = about.events.get(usize::from(sample.event));
+    let time = sample.time.0;
+    writeln!(
+        out,
+        "{} {}/{} [{:03}] {}.{:06}: {:>10} {}: ",
+        name(sample.comm),
+        sample.pid,
+        sample.tid,
+        sample.cpu,
+        time / 1_000_000_000,
+        time % 1_000_000_000 / 1000,
+        sample.weight,
+        event.map_or("?".into(), |event| folded(&event.name)),
+    )?;
+    let (user_cut, kernel_cut) = cuts(sample);
+    for (frames, cut) in [(sample.kernel, kernel_cut), (sample.user, user_cut)] {
+        for frame in frames {
+            lines(frame, names, out)?;
+        }
+        if cut {
+            writeln!(out, "\t{:>16x} {TRUNCATED} ([unknown])", 0)?;
+        }
+    }
+    if sample.kernel.is_empty() && sample.user.is_empty() {
+        // Without a frame, readers would leave the sample out.
+        writeln!(out, "\t{:>16x} [unknown] ([unknown])", 0)?;
+    }
+    out.push('\n');
+    Ok(())
+}
+
+/// A name without what would end its line or, at its start, make a reader take the blank for a separator.
+fn name(text: &str) -> std::borrow::Cow<'_, str> {
+    match text.trim().is_empty() {
+        true => "[unnamed]".into(),
+        false => folded(text.trim()),
+    }
+}
+
+fn lines(frame: &SampleFrame<'_>, names: &Names, out: &mut String) -> fmt::Result {
+    let resolution = frame.resolution;
+    for (depth, part) in resolution.chain.iter().enumerate().rev() {
+        let Some(function) = names.frames().get(part.frame as usize) else {
+            continue;
+        };
+        write!(
+            out,
+            "\t{:>16x} {}",
+            frame.address,
+            name(names.text(function.name))
+        )?;
+        if let Some(offset) = resolution.offset.filter(|_| depth == 0) {
+            write!(out, "+{offset:#x}")?;
+        }
+        match (function.kind, frame.file) {
+            (FrameKind::User, Some((file, _))) => {
+                // Readers take the last blank for the end of the name.
+                let path = String::from_utf8_lossy(&file.path);
+                writeln!(out, " ({})", folded(&path).replace(' ', "\u{a0}"))?;
+            }
+            _ => match names.text(function.module) {
+                "" => writeln!(out, " ([unknown])")?,
+                "[kernel]" => writeln!(out, " ([kernel.kallsyms])")?,
+                module => writeln!(out, " ({})", folded(module).replace(' ', "\u{a0}"))?,
+            },
+        }
+    }
+    Ok(())
+}
