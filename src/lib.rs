@@ -22,6 +22,32 @@
 //! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked
 //! in `report`: the same capture gives the same report on any machine that has the same files.
 //!
+//! # As a library
+//!
+//! Captures can be read without the `record` feature (`default-features = false`): a [`capture::Reader`] opens one,
+//! [`pipeline::profile`] makes a [`profile::Profile`] of it, which each view of [`report`] writes or counts;
+//! [`pipeline::stream()`] hands out every sample with its names instead. `examples/hottest.rs` is a whole program.
+//!
+//! ```
+//! use bprof::{capture::Reader, pipeline, report::{folded, top}, symbolize::Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let reader = Reader::open("tests/golden/v1.2/calls.bprof".as_ref())?;
+//! let options = Options { symfs: vec!["tests/golden/v1.2/files".into()], ..Options::default() };
+//! let profile = pipeline::profile(&reader, options, &mut (), &mut |warning| eprintln!("{warning}"));
+//! assert_eq!(profile.total_weight(), profile.about.samples);
+//!
+//! let functions = top::functions(&profile);
+//! let ((name, _module), counts) = functions[0];
+//! println!("{}: {} samples of its own", profile.names.text(name), counts.own);
+//!
+//! let mut lines = Vec::new();
+//! folded::write(&profile, &mut lines)?;
+//! assert!(String::from_utf8(lines)?.contains(profile.names.text(name)));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The modules, in the order of the data:
 
 pub mod event;
