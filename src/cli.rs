@@ -68,7 +68,7 @@ pub struct SymbolArgs {
     pub debuginfod: bool,
 }
 
-/// A file: `-` would be taken for standard output, which may be a terminal and, of `record`, is the command's.
+/// A file: `-` would be taken for standard output.
 fn capture_output(path: PathBuf) -> Result<PathBuf, String> {
     if path.as_os_str() == "-" {
         return Err("a capture goes to a file: name one".into());

@@ -197,11 +197,15 @@ pub enum LossClass {
     ThreadLate = 15,
     /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
     PerfMaps = 16,
+    /// Samples in frames of a damaged capture that could not be salvaged from it.
+    Damaged = 20,
+    /// Samples for which the capture had no room: its limit was reached, or the disk was full.
+    NoRoom = 21,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 16] = [
+    pub const ALL: [LossClass; 18] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -218,6 +222,8 @@ impl LossClass {
         LossClass::CpuUnsampled,
         LossClass::ThreadLate,
         LossClass::PerfMaps,
+        LossClass::Damaged,
+        LossClass::NoRoom,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -229,7 +235,12 @@ impl LossClass {
     pub fn is_lost_sample(self) -> bool {
         matches!(
             self,
-            LossClass::RingFull | LossClass::Scratch | LossClass::Malformed | LossClass::TableFull
+            LossClass::RingFull
+                | LossClass::Scratch
+                | LossClass::Malformed
+                | LossClass::TableFull
+                | LossClass::Damaged
+                | LossClass::NoRoom
         )
     }
 
@@ -254,6 +265,8 @@ impl LossClass {
                 "threads not sampled at once when they started a set-uid program"
             }
             LossClass::PerfMaps => "perf map lines not kept",
+            LossClass::Damaged => "in damaged frames that were left out",
+            LossClass::NoRoom => "no room in the file",
         }
     }
 }
@@ -317,8 +330,14 @@ mod tests {
 
     #[test]
     fn loss_classes_keep_their_numbers() {
-        for (i, class) in LossClass::ALL.into_iter().enumerate() {
-            assert_eq!(class as u16, i as u16 + 1);
+        let numbers = LossClass::ALL.map(|class| class as u16);
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+        assert_eq!(
+            numbers[..16],
+            std::array::from_fn::<u16, 16, _>(|i| i as u16 + 1)
+        );
+        assert_eq!(numbers[16..], [20, 21]);
+        for class in LossClass::ALL {
             assert_eq!(LossClass::from_number(class as u16), Some(class));
         }
         assert_eq!(LossClass::from_number(0), None);

@@ -1,8 +1,9 @@
-//! Where a new capture may be written: never in the place of something that is not a capture.
+//! Where a new capture may be written: never in the place of something that is not a capture, and whose it is.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -49,14 +50,24 @@ fn replaceable(path: &Path) -> Result<()> {
         );
     }
     if meta.is_file() {
-        File::open(path)
-            .and_then(|f| f.take(64).read_to_end(&mut start))
-            .with_context(|| {
-                format!(
-                    "{} exists and cannot be read: give another name with -o",
-                    path.display()
-                )
-            })?;
+        let file = File::open(path).and_then(|mut file| {
+            Read::by_ref(&mut file).take(64).read_to_end(&mut start)?;
+            Ok(file)
+        });
+        let file = file.with_context(|| {
+            format!(
+                "{} exists and cannot be read: give another name with -o",
+                path.display()
+            )
+        })?;
+        // A recording holds a lock; its file would be moved away under it, and by the next one be removed.
+        let lock = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
+        if lock == Err(rustix::io::Errno::WOULDBLOCK) {
+            bail!(
+                "{} is being recorded, or packed, by another process: give another name with -o",
+                path.display()
+            );
+        }
     }
     if !is_capture(&start) {
         bail!(
@@ -64,7 +75,39 @@ fn replaceable(path: &Path) -> Result<()> {
             path.display()
         );
     }
+    if !is_ours(meta.uid()) && is_shared(path) {
+        bail!(
+            "{} is another user's, in a directory that all share: it is left alone; give another name with -o",
+            path.display()
+        );
+    }
     Ok(())
+}
+
+/// Whether the directory of `path` is one like /tmp.
+fn is_shared(path: &Path) -> bool {
+    const STICKY: u32 = 0o1000;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    fs::metadata(dir.unwrap_or(Path::new("."))).is_ok_and(|meta| meta.mode() & STICKY != 0)
+}
+
+/// The number in an environment variable that sudo sets.
+fn sudo(name: &str) -> Option<u32> {
+    let root = rustix::process::geteuid().is_root();
+    std::env::var(name).ok().filter(|_| root)?.parse().ok()
+}
+
+/// Whether a file of user `uid` is this user's, or under sudo that of who called it.
+pub fn is_ours(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw() || sudo("SUDO_UID") == Some(uid)
+}
+
+/// Under sudo a capture belongs to who called it, who will want to read it. Where that cannot be (some network file
+/// systems) it stays root's.
+pub fn give_to_invoker(file: &File) {
+    if let Some(uid) = sudo("SUDO_UID") {
+        let _ = std::os::unix::fs::fchown(file, Some(uid), sudo("SUDO_GID"));
+    }
 }
 
 /// The name a capture gets that makes room for a new one.

@@ -1,9 +1,12 @@
 //! Finding the frames of a capture, in spite of damage, and in spite of an end that is missing.
 
+mod tail;
+
 use std::io;
 
 use memchr::memmem;
 
+use self::tail::Tail;
 use super::reader::{CaptureError, Damage, DamageKind};
 use super::source::Source;
 use crate::format::descriptor::{self, Descriptor};
@@ -164,10 +167,9 @@ enum Found {
         good: bool,
         end: u64,
     },
-    /// The file ends inside it.
-    Cut,
-    /// It is no frame, and says it is longer than the file: cut, unless frames follow.
-    Beyond,
+    /// The file ends inside its compressed bytes.
+    CutFrame,
+    /// Nothing good, or the file ends inside it.
     Damaged(DamageKind),
     /// Another capture: nothing after it belongs to this one.
     Foreign,
@@ -185,6 +187,7 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
     let mut next_sequence = 0u32;
     let mut damaged_since_frame = false;
     let mut bad_indexes = 0;
+    let mut tail = Tail::of(source)?;
     while pos < source.len() {
         let left = source.len() - pos;
         match look(source, pos, bad_indexes, &mut bytes)? {
@@ -210,40 +213,40 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
                 next_sequence = sequence.saturating_add(1);
                 scan.entries.push(entry);
             }
-            Found::Skip(next) => pos = next,
+            // What is left of a descriptor can look like something without a meaning.
+            Found::Skip(next) => {
+                if tail.ends_by(source, next)? && tail.is_cut(source, pos, &scan.entries)? {
+                    scan.cut_bytes = left;
+                    break;
+                }
+                pos = next;
+            }
             Found::Index { good: true, end } => {
                 scan.index = IndexState::Scanned;
                 pos = end;
             }
             Found::Index { good: false, .. } => {
                 bad_indexes += 1;
-                scan.index = IndexState::Damaged(pos);
                 // Its length may be wrong too.
-                pos = find_frame(source, pos + 1)?.unwrap_or(source.len());
-            }
-            Found::Cut => {
-                scan.cut_bytes = left;
-                break;
-            }
-            Found::Beyond => match find_frame(source, pos + 1)? {
-                Some(next) => {
-                    scan.damaged(pos, DamageKind::NoFrame);
-                    damaged_since_frame = true;
-                    pos = next;
-                }
-                None => {
+                let next = find_frame(source, pos + 1)?;
+                if next.is_none() && tail.is_cut(source, pos, &scan.entries)? {
                     scan.cut_bytes = left;
                     break;
                 }
-            },
+                scan.index = IndexState::Damaged(pos);
+                pos = next.unwrap_or(source.len());
+            }
+            Found::CutFrame => {
+                scan.cut_bytes = left;
+                break;
+            }
             Found::Foreign => {
                 scan.damaged(pos, DamageKind::Foreign { bytes: left });
                 break;
             }
             Found::Damaged(kind) => {
                 let next = find_frame(source, pos + 1)?;
-                if next.is_none() && is_zero(source, pos)? {
-                    // Blocks that were never written before the power went: an end that is missing.
+                if next.is_none() && tail.is_cut(source, pos, &scan.entries)? {
                     scan.cut_bytes = left;
                     break;
                 }
@@ -252,6 +255,13 @@ fn walk(source: &Source, start: u64) -> io::Result<Scan> {
                 pos = next.unwrap_or(source.len());
             }
         }
+    }
+    if let Some(last) = scan.entries.last()
+        && scan.damage.last().is_none_or(|d| d.offset < last.offset)
+        && tail.has_cut(source, last)?
+    {
+        scan.cut_bytes = source.len() - last.offset;
+        scan.entries.pop();
     }
     Ok(scan)
 }
@@ -274,7 +284,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
     source.read_up_to(pos, HEAD, bytes)?;
     let left = source.len() - pos;
     let Ok((magic, size)) = skippable::prefix(bytes) else {
-        return Ok(Found::Cut);
+        return Ok(Found::Damaged(DamageKind::NoFrame));
     };
     if !skippable::is_skippable(magic) {
         return Ok(Found::Damaged(DamageKind::NoFrame));
@@ -285,15 +295,12 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
     let content = bytes.get(skippable::PREFIX..).unwrap_or_default();
     let begins = |magic: &[u8]| content.starts_with(magic);
     if magic == skippable::MAGIC && begins(&descriptor::MAGIC) {
-        if size as usize != descriptor::LEN {
+        if size as usize != descriptor::LEN || left < HEAD as u64 {
             return Ok(Found::Damaged(DamageKind::NoFrame));
-        }
-        if left < HEAD as u64 {
-            return Ok(Found::Cut);
         }
         return Ok(match Descriptor::decode(content) {
             Err(err) => Found::Damaged(DamageKind::Format(err)),
-            Ok(descriptor) if descriptor.compressed > left - HEAD as u64 => Found::Cut,
+            Ok(descriptor) if descriptor.compressed > left - HEAD as u64 => Found::CutFrame,
             Ok(descriptor) => Found::Frame(descriptor),
         });
     }
@@ -307,7 +314,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
             return Ok(Found::Index { good: false, end });
         }
         if end > source.len() {
-            return Ok(Found::Beyond);
+            return Ok(Found::Damaged(DamageKind::NoFrame));
         }
         source.read(pos + skippable::PREFIX as u64, size as usize, bytes)?;
         return Ok(Found::Index {
@@ -316,7 +323,7 @@ fn look(source: &Source, pos: u64, bad_indexes: usize, bytes: &mut Vec<u8>) -> i
         });
     }
     if end > source.len() {
-        return Ok(Found::Beyond);
+        return Ok(Found::Damaged(DamageKind::NoFrame));
     }
     Ok(Found::Skip(end))
 }
@@ -346,19 +353,6 @@ fn find_frame(source: &Source, from: u64) -> io::Result<Option<u64>> {
         pos += (chunk.len() - (HEAD - 1)) as u64;
     }
     Ok(None)
-}
-
-fn is_zero(source: &Source, from: u64) -> io::Result<bool> {
-    let mut chunk = Vec::new();
-    let mut pos = from;
-    while pos < source.len() {
-        source.read_up_to(pos, CHUNK, &mut chunk)?;
-        if chunk.iter().any(|b| *b != 0) {
-            return Ok(false);
-        }
-        pos += chunk.len() as u64;
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

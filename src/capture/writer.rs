@@ -1,7 +1,7 @@
 //! Writing a capture: tables and samples in, frames out, each with one write and never touched again.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use super::incoming::cut_stacks;
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
@@ -11,7 +11,7 @@ use super::rounding::Rounding;
 use super::trie::StackTrie;
 pub use super::trie::TOGETHER;
 use super::vdso::without_code;
-pub use super::write_error::{TablesFull, WriteError};
+pub use super::write_error::{NoRoom, TablesFull, WriteError};
 use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
 use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
 use crate::format::descriptor::{Descriptor, FrameKind};
@@ -40,6 +40,13 @@ const FULL_PLACED: u64 = 128 << 10;
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
 const FULL_FRAME: usize = 64 << 10;
+/// A frame may well have so many bytes, whatever the one before had.
+const NEXT_FRAME: u64 = 8 << 10;
+
+/// The end frame has fewer bytes, as long as its reason is told in no more than [`END_WORDS`].
+const END_FRAME: u64 = 1024;
+/// Bytes of an end's reason in words.
+pub const END_WORDS: usize = 512;
 
 /// Memory of a stack trie: its nodes, what has to be known of each to write the next, and its runs with their places in
 /// tables.
@@ -82,6 +89,10 @@ pub struct CaptureWriter<W> {
     sequence: u32,
     bytes: u64,
     samples: u64,
+    unwritten: u64,
+    /// The file is not to be longer.
+    limit: Option<u64>,
+    last_frame: u64,
     collected: Option<Written>,
     failed: bool,
 }
@@ -138,6 +149,9 @@ impl<W: Write> CaptureWriter<W> {
             sequence: 0,
             bytes: 0,
             samples: 0,
+            unwritten: 0,
+            limit: None,
+            last_frame: 0,
             collected: None,
             failed: false,
         };
@@ -390,9 +404,41 @@ impl<W: Write> CaptureWriter<W> {
         self.samples
     }
 
+    /// Samples that were taken and for which there was no room ([`WriteError::Full`]).
+    pub fn samples_unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
     /// What the capture is written to.
     pub fn get_ref(&self) -> &W {
         &self.out
+    }
+
+    /// What the capture is written to.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// From now on the file does not grow beyond `bytes`, its end and index included: what does not fit is not written
+    /// ([`WriteError::Full`]).
+    pub fn limit_to(&mut self, bytes: u64) {
+        self.limit = Some(self.limit.map_or(bytes, |limit| limit.min(bytes)));
+    }
+
+    /// Whether the limit is so near that what is pending may be the last that fits.
+    pub fn is_nearly_full(&self) -> bool {
+        let next = self.last_frame.saturating_mul(2).max(NEXT_FRAME);
+        self.limit
+            .is_some_and(|limit| self.bytes + next + self.closing(2) > limit)
+    }
+
+    /// Bytes the end and the index take when `more` frames come before them.
+    fn closing(&self, more: u64) -> u64 {
+        let entries = self.entries.len() as u64 + more + 1;
+        if entries > limits::INDEX_ENTRIES {
+            return END_FRAME;
+        }
+        END_FRAME + (skippable::PREFIX + index::FIXED) as u64 + entries * index::ENTRY as u64
     }
 
     /// Writes what is pending, if anything, as one frame with one write. Nothing is buffered after it.
@@ -472,33 +518,22 @@ impl<W: Write> CaptureWriter<W> {
                 return Err(err.into());
             }
         }
-        let SegmentFrame {
-            strings,
-            files,
-            mappings,
-            spaces,
-            processes,
-            tasks,
-            user_addresses,
-            kernel_addresses,
-            user_nodes,
-            kernel_nodes,
-            samples,
-            losses,
-        } = &mut self.pending;
-        strings.clear();
-        files.clear();
-        mappings.clear();
-        spaces.clear();
-        processes.clear();
-        tasks.clear();
-        user_addresses.clear();
-        kernel_addresses.clear();
-        user_nodes.clear();
-        kernel_nodes.clear();
-        samples.clear();
-        losses.clear();
-        self.write_frame(FrameKind::Segment, &summary)?;
+        let result = self.write_frame(FrameKind::Segment, &summary);
+        let unwritten = match &result {
+            Err(WriteError::Full { .. }) => std::mem::take(&mut self.pending.losses),
+            _ => Vec::new(),
+        };
+        self.pending.clear();
+        if let Err(WriteError::Full { .. }) = result {
+            // What later frames would refer to is not in the file.
+            self.empty_tables();
+            for loss in unwritten {
+                self.loss(loss.class, loss.cpu, loss.count);
+            }
+            self.loss(LossClass::NoRoom, None, summary.samples);
+            self.unwritten += summary.samples;
+        }
+        result?;
         self.samples += summary.samples;
         Ok(())
     }
@@ -506,6 +541,11 @@ impl<W: Write> CaptureWriter<W> {
     /// Flushes, then begins the next segment with empty tables.
     pub fn start_segment(&mut self) -> Result<(), WriteError> {
         self.flush()?;
+        self.empty_tables();
+        Ok(())
+    }
+
+    fn empty_tables(&mut self) {
         if self.ordinal > 0 {
             self.segment += 1;
             self.ordinal = 0;
@@ -526,7 +566,6 @@ impl<W: Write> CaptureWriter<W> {
         self.rounding.clear();
         self.user_numbers.clear();
         self.kernel_numbers.clear();
-        Ok(())
     }
 
     /// Writes kernel symbols at once, after what is pending.
@@ -550,8 +589,13 @@ impl<W: Write> CaptureWriter<W> {
         self.write_record(FrameKind::ElfLayouts, layouts)
     }
 
-    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed.
+    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed. Within a limit there is
+    /// room for that, unless it was set too late.
     pub fn finish(mut self, end: &End) -> Result<W, WriteError> {
+        if let Err(WriteError::Full { .. }) = self.flush() {
+            // Losses that found no room by their causes are in the end's total.
+            self.losses.clear();
+        }
         self.write_record(FrameKind::End, end)?;
         if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
             let CaptureWriter { block, entries, .. } = &mut self;
@@ -608,6 +652,14 @@ impl<W: Write> CaptureWriter<W> {
         })?;
         self.block.extend_from_slice(&self.data);
         let offset = self.bytes;
+        let end = self.closing(u64::from(kind != FrameKind::End));
+        let closing = end - u64::from(kind == FrameKind::End) * END_FRAME;
+        let wanted = offset + self.block.len() as u64 + closing;
+        if self.limit.is_some_and(|limit| wanted > limit) {
+            let source = io::Error::from_raw_os_error(libc::EFBIG);
+            return Err(WriteError::Full { offset, source });
+        }
+        self.last_frame = self.block.len() as u64;
         self.write_block()?;
         self.sequence += 1;
         self.ordinal += u32::from(in_segment);
@@ -624,6 +676,9 @@ impl<W: Write> CaptureWriter<W> {
             return Err(WriteError::Failed { offset });
         }
         if let Err(source) = self.out.write_all(&self.block) {
+            if source.get_ref().is_some_and(|inner| inner.is::<NoRoom>()) {
+                return Err(WriteError::Full { offset, source });
+            }
             self.failed = true;
             return Err(WriteError::Io { offset, source });
         }

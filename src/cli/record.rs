@@ -15,10 +15,17 @@ use crate::record::options::{Event, Options, Rate, Target};
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct RecordArgs {
-    /// The capture to write; a capture of that name is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "run.bprof",
-          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
+    /// The capture to write, or `-` for standard output; a capture of that name is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "run.bprof")]
     pub output: PathBuf,
+
+    /// End at this size of the file: a number of bytes, or with K, M or G
+    #[arg(long, value_name = "SIZE", value_parser = max_size)]
+    pub max_size: Option<u64>,
+
+    /// Bring what is written to the disk each so many seconds (0: leave that to the kernel)
+    #[arg(long, value_name = "SECS", default_value = "5", value_parser = sync)]
+    pub sync: Sync,
 
     /// Samples a second, for each CPU or thread that runs
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = frequency)]
@@ -61,6 +68,10 @@ pub struct RecordArgs {
     #[arg(short, long)]
     pub quiet: bool,
 }
+
+/// How often what is written is brought to the disk, if at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sync(Option<Duration>);
 
 /// Arguments of `profiler doctor`.
 #[derive(Debug, Clone, Args)]
@@ -156,6 +167,8 @@ impl RecordArgs {
         };
         Options {
             output: self.output.clone(),
+            sync: self.sync.0,
+            max_size: self.max_size,
             event: match (self.event, self.sw_event) {
                 (_, true) | (Some(EventName::CpuClock), _) => Some(Event::CpuClock),
                 (Some(EventName::Cycles), _) => Some(Event::Cycles),
@@ -222,23 +235,43 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `256K`, `1M`, in bytes; a power of two and a multiple of the page size, as rings have to be.
-fn ring_size(text: &str) -> Result<u32, String> {
+/// `256K`, `1M`, `2GiB`: in bytes.
+fn bytes(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
-    let (number, scale) = match lower.trim_end_matches("ib").trim_end_matches('b') {
-        n if n.ends_with('k') => (&n[..n.len() - 1], 1 << 10),
-        n if n.ends_with('m') => (&n[..n.len() - 1], 1 << 20),
-        n => (n, 1),
+    let lower = lower
+        .strip_suffix("ib")
+        .or(lower.strip_suffix('b'))
+        .unwrap_or(&lower);
+    let unit = lower.chars().last().and_then(|unit| "kmgt".find(unit));
+    let (number, scale) = match unit {
+        Some(place) => (&lower[..lower.len() - 1], 1u64 << (10 * (place + 1))),
+        None => (lower, 1),
     };
-    let number: u64 = number
-        .trim()
-        .parse()
-        .map_err(|_| "must be a size from 64K to 64M, such as 512K")?;
-    let bytes = number.saturating_mul(scale);
+    number.trim().parse::<u64>().ok()?.checked_mul(scale)
+}
+
+/// A power of two and a multiple of the page size, as rings have to be.
+fn ring_size(text: &str) -> Result<u32, String> {
+    let bytes = bytes(text).ok_or("must be a size from 64K to 64M, such as 512K")?;
     if !((64 << 10)..=(64 << 20)).contains(&bytes) {
         return Err("must be from 64K to 64M".into());
     }
     Ok(bytes.next_power_of_two() as u32)
+}
+
+/// A smaller capture would be nothing but its end.
+const SMALLEST: u64 = 64 << 10;
+
+fn max_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text).filter(|bytes| *bytes >= SMALLEST);
+    bytes.ok_or_else(|| "must be a size such as 500K, 100M or 2G, at least 64K".into())
+}
+
+fn sync(text: &str) -> Result<Sync, String> {
+    if text.trim().parse() == Ok(0.0) {
+        return Ok(Sync(None));
+    }
+    Ok(Sync(Some(duration(text)?)))
 }
 
 const HELP: &str = "\
@@ -252,14 +285,25 @@ Examples:
 -p covers all threads of the process, present and future, and the processes it starts from now on (not those \
 with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither \
 a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command that is still running after -d \
-goes on, and is waited for. \
+goes on, and is waited for.
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
 On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \
 does.
 
+What is written is never changed: a recorder that is killed (kill -9) loses the last second of samples at most. When the machine \
+loses power, what is on its disk is what was written up to the last --sync, which may be SECS and a second ago and as long as that \
+took; more may be there. When the disk is full, the file may not grow any more, or cannot be written, sampling stops at once, what is in \
+the file stays, the reason is told and the exit status is 1. With --max-size that is no failure. A launched command goes on in either \
+case, and is waited for.
+
+-o - writes the capture to standard output, and what a launched command prints there goes to standard error. FILE can also be a FIFO \
+that is being read. When the reader goes, recording ends without a word (exit 0). A reader that is too slow costs samples, which are \
+counted.
+  ssh box sudo profiler record -o - -d 10 | profiler report -
+
 Exit status: that of the command; without one 0, or 1 when recording failed, 2 for wrong usage. \
-126 and 127: the command could not be run.";
+126 and 127: the command could not be run. 1 also when recording failed and the command did not.";
 
 #[cfg(test)]
 mod tests {
@@ -280,6 +324,15 @@ mod tests {
         for bad in ["", "0", "1K", "1G", "65M", "M", "-1M"] {
             assert!(ring_size(bad).is_err(), "{bad}");
         }
+        assert_eq!(max_size("100K"), Ok(102_400));
+        assert_eq!(max_size("2GiB"), Ok(2 << 30));
+        assert_eq!(max_size("1000000"), Ok(1_000_000));
+        for bad in ["", "0", "63K", "1X", "-5M", "99999999999T", "M"] {
+            assert!(max_size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(sync("0"), Ok(Sync(None)));
+        assert_eq!(sync("2.5"), Ok(Sync(Some(Duration::from_millis(2500)))));
+        assert!(sync("-1").is_err() && sync("x").is_err());
         assert!(capture_output("-".into()).is_err() && capture_output("./-".into()).is_ok());
         assert!(pid("0").is_err() && pid("4294967295").is_err() && pid("x").is_err());
     }

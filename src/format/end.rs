@@ -32,7 +32,7 @@ pub enum EndReason {
     Duration,
     /// A signal of this number.
     Signal(i32),
-    /// The recorder could not go on; in words.
+    /// Something else, in words that follow "ended by": no room in the file.
     Failure(String),
 }
 

@@ -307,6 +307,36 @@ impl SegmentFrame {
     pub fn is_empty(&self) -> bool {
         *self == SegmentFrame::default()
     }
+
+    /// Takes everything out and keeps the memory.
+    pub fn clear(&mut self) {
+        let SegmentFrame {
+            strings,
+            files,
+            mappings,
+            spaces,
+            processes,
+            tasks,
+            user_addresses,
+            kernel_addresses,
+            user_nodes,
+            kernel_nodes,
+            samples,
+            losses,
+        } = self;
+        strings.clear();
+        files.clear();
+        mappings.clear();
+        spaces.clear();
+        processes.clear();
+        tasks.clear();
+        user_addresses.clear();
+        kernel_addresses.clear();
+        user_nodes.clear();
+        kernel_nodes.clear();
+        samples.clear();
+        losses.clear();
+    }
 }
 
 /// What errors call a segment frame's payload.

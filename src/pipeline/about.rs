@@ -43,7 +43,7 @@ pub(super) fn about(reader: &Reader) -> About {
             EndReason::TargetsGone => "the end of all targets".to_owned(),
             EndReason::Duration => "the time asked for".to_owned(),
             EndReason::Signal(number) => format!("signal {number}"),
-            EndReason::Failure(message) => format!("a failure: {message}"),
+            EndReason::Failure(message) => message.clone(),
         }),
         cut_bytes: reader.cut_bytes(),
         damage: reader.damage().iter().map(ToString::to_string).collect(),

@@ -58,6 +58,8 @@ pub struct Drain {
     pub segment_is_due: bool,
     /// Where the kernel idles, if idle samples are left out and it is known.
     pub idle_text: Option<(u64, u64)>,
+    /// There is no room for samples any more: they are counted and that is all.
+    given_up: bool,
     /// What has come so far.
     pub totals: Totals,
 }
@@ -106,6 +108,7 @@ impl Drain {
             command: command.map(|pid| (pid, None)),
             segment_is_due: false,
             idle_text: None,
+            given_up: false,
             totals: Totals::default(),
         }
     }
@@ -128,6 +131,10 @@ impl Drain {
             };
             if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
                 self.lose(LossClass::Idle, Some(sample.cpu), 1);
+                continue;
+            }
+            if self.given_up {
+                self.lose(LossClass::NoRoom, Some(sample.cpu), 1);
                 continue;
             }
             *pair = (sample.user, sample.kernel);
@@ -385,6 +392,20 @@ impl Drain {
             })?);
         }
         Ok(())
+    }
+
+    /// After a frame has found no room ([`WriteError::Full`](crate::capture::WriteError::Full)): what else has come, or
+    /// comes, is counted as lost.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+        let unwritten = self.writer.samples_unwritten();
+        // The writer counts these itself.
+        self.totals.samples -= unwritten;
+        self.totals.lost += unwritten;
+        let held = self.waiting.len() + self.ready.len();
+        self.waiting.clear();
+        self.ready.clear();
+        self.lose(LossClass::NoRoom, None, held as u64);
     }
 
     /// Writes what has come so far.

@@ -126,10 +126,12 @@ impl KernelNames {
         let mut symbols = std::mem::take(&mut self.ready);
         symbols.sort_by_key(|s| s.start);
         let stext = self.stext;
-        drain
-            .writer
-            .kernel_symbols(&KernelSymbols { stext, symbols })?;
-        Ok(())
+        let table = KernelSymbols { stext, symbols };
+        drain.writer.kernel_symbols(&table).map_err(|err| {
+            // For the end, which may still have room.
+            self.ready = table.symbols;
+            err.into()
+        })
     }
 
     /// Finds the symbols of `sampled` addresses, those of modules and BPF programs `at_end`.

@@ -47,8 +47,9 @@ impl NotStarted {
 }
 
 impl Held {
-    /// Forks the child; it waits before exec.
-    pub fn fork(words: &[OsString]) -> Result<Held> {
+    /// Forks the child; it waits before exec. With `to_stderr` what it prints goes to standard error, because standard output is
+    /// the capture's.
+    pub fn fork(words: &[OsString], to_stderr: bool) -> Result<Held> {
         let Some((program, arguments)) = words.split_first() else {
             bail!("no command to run")
         };
@@ -57,6 +58,9 @@ impl Held {
         let (wait_fd, go_fd) = (wait.as_raw_fd(), go.as_raw_fd());
         let mut command = Command::new(program);
         command.args(arguments);
+        if to_stderr {
+            command.stdout(io::stderr());
+        }
         // SAFETY: between fork and exec this only reads and writes pipes and closes a descriptor, which is
         // allowed there; it allocates nothing.
         unsafe {

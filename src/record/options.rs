@@ -11,8 +11,12 @@ use crate::format::header::Sampling;
 /// All of it.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The capture to write.
+    /// The capture to write; `-` is standard output.
     pub output: PathBuf,
+    /// What is written is brought to the disk this often; `None` leaves that to the kernel.
+    pub sync: Option<Duration>,
+    /// The file is not to be longer, in bytes.
+    pub max_size: Option<u64>,
     /// The event; `None` takes `cycles` where the machine can count them, else `cpu-clock`.
     pub event: Option<Event>,
     /// How often.

@@ -147,6 +147,8 @@ pub struct Summary<'a> {
     pub event: &'a str,
     /// The capture.
     pub path: &'a str,
+    /// Whether it is a file, which can be read now.
+    pub is_file: bool,
     /// Its size in bytes.
     pub bytes: u64,
 }
@@ -207,7 +209,7 @@ impl Summary<'_> {
         if lost > 0 {
             text += "some samples were lost: a larger --ring-size or a lower -F keeps more\n";
         }
-        if samples > 0 {
+        if samples > 0 && self.is_file {
             text += &format!("next: profiler report {quoted}\n");
             text += &format!("to read it elsewhere: profiler pack {quoted}\n");
         }
@@ -271,6 +273,7 @@ mod tests {
             time: Duration::from_millis(2500),
             event: "cpu-clock at 99 Hz",
             path: "my run.bprof",
+            is_file: true,
             bytes: 12_000,
         };
         assert_eq!(
@@ -281,6 +284,16 @@ mod tests {
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n\
              to read it elsewhere: profiler pack 'my run.bprof'\n"
+        );
+        let piped = Summary {
+            path: "standard output",
+            is_file: false,
+            ..summary
+        };
+        let text = piped.text();
+        assert!(
+            text.contains("wrote standard output (") && !text.contains("profiler "),
+            "{text}"
         );
     }
 }

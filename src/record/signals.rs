@@ -37,6 +37,11 @@ impl Signals {
         Ok(Signals { pipe, last })
     }
 
+    /// Where the number of the signal is until it is taken; 0 without one.
+    pub fn last(&self) -> Arc<AtomicUsize> {
+        self.last.clone()
+    }
+
     /// The signal that came, if one did since the last call.
     pub fn take(&self) -> Option<i32> {
         let mut sink = [0; 64];

@@ -19,6 +19,7 @@ mod output;
 mod pack;
 mod privileges;
 mod processes;
+mod room;
 mod roundtrip;
 mod stacks;
 mod targets;

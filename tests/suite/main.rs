@@ -12,4 +12,5 @@ mod packed;
 mod property;
 mod report;
 mod spec;
+mod tail;
 mod verify;

@@ -92,7 +92,7 @@ impl Rig {
             cpus_online: 1,
             degraded: Vec::new(),
         });
-        let output = Output::create(&path).expect("a file");
+        let output = Output::create(&path, None).expect("a file");
         let writer = CaptureWriter::create(output, &header).expect("a header");
         let depths = Depths {
             user: 127,

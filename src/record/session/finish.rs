@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::setup::Setup;
-use super::{Ended, wait_for};
+use super::{Ended, room, wait_for};
 use crate::format::end::{End, EndReason};
 use crate::record::drain::Drain;
-use crate::record::host;
 use crate::record::launch::{Running, shell_status};
 use crate::record::options::{Options, Target};
 use crate::record::progress::Summary;
 use crate::record::signals::Signals;
+use crate::record::{host, output};
 
 /// Writes the end of the capture and says what was recorded. Gives what ended it and the command's exit status, 0 if it
 /// still runs or there is none.
@@ -41,15 +41,23 @@ pub(super) fn close(
             Ended::TargetsGone => EndReason::TargetsGone,
             Ended::Duration => EndReason::Duration,
             Ended::Signal(signal) => EndReason::Signal(*signal),
+            Ended::NoRoom(shortage) => EndReason::Failure(shortage.label().to_owned()),
         },
         samples: totals.samples,
         lost: totals.lost,
         processes,
     };
-    let bytes = drain.writer.finish(&end)?.bytes;
+    if let Ended::NoRoom(shortage) = ended {
+        shortage.tell(options, &totals, time);
+    }
+    let is_file = drain.writer.get_ref().is_own_file();
+    let bytes = room::finish(drain.writer, &end, *ended, options, time)?;
     if !options.quiet {
         let event = format!("{} {}", setup.sampling.event.name(), setup.rate);
-        let path = options.output.to_string_lossy();
+        let path = match output::is_stdout(&options.output) {
+            true => "standard output".into(),
+            false => options.output.to_string_lossy(),
+        };
         let summary = Summary {
             totals,
             processes,
@@ -57,6 +65,7 @@ pub(super) fn close(
             time,
             event: &event,
             path: &path,
+            is_file,
             bytes,
         };
         summary.print();

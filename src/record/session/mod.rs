@@ -2,6 +2,7 @@
 
 mod cpus;
 mod finish;
+mod room;
 mod setup;
 pub(super) use setup::memory_per_cpu;
 
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::finish::{close, outlive};
+use self::room::Shortage;
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::Counters;
 use super::drain::Drain;
@@ -55,7 +57,7 @@ pub fn run(options: &Options) -> Result<u8> {
         eprintln!("warning: {text}");
     }
     let held = match &options.target {
-        Target::Command(words) => Some(Held::fork(words)?),
+        Target::Command(words) => Some(Held::fork(words, output::is_stdout(&options.output))?),
         _ => None,
     };
     // After the fork: a command's limits are its own.
@@ -74,13 +76,18 @@ pub fn run(options: &Options) -> Result<u8> {
         say(format!("note: {text}"));
         setup.degraded.push(text.into());
     }
-    let output = Output::create(&options.output)?;
+    let mut output = Output::create(&options.output, options.sync)?;
+    output.give_up_at(signals.last());
     let undo = output.undo();
     let outcome = record(options, setup, output, signals, held);
     outcome.or_else(|failed| match failed {
         // Nothing has been recorded.
         Failed::AtStart(err) => {
             undo.run();
+            // Whoever would have read the capture is gone already.
+            if room::is_closed_pipe(&err) && command.is_none() {
+                return Ok(0);
+            }
             match err.downcast_ref::<NotStarted>() {
                 // As shells tell it.
                 Some(not_started) => {
@@ -153,6 +160,8 @@ enum Ended {
     TargetsGone,
     Duration,
     Signal(i32),
+    /// There is no room for more of the capture.
+    NoRoom(Shortage),
 }
 
 /// A recording under way.
@@ -168,6 +177,10 @@ struct Session<'a> {
     counters: Counters,
     events: VecDeque<SideEvent>,
     live: Live,
+    /// What the file's length is limited by, if it is.
+    limited: Option<Shortage>,
+    /// That the disk is slow has been told.
+    told_behind: bool,
     began: Instant,
     next_flush: Instant,
     next_segment: Instant,
@@ -182,8 +195,9 @@ fn record(
     held: Option<Held>,
 ) -> Result<u8, Failed> {
     let mut writer = CaptureWriter::create(output, &header(options, &setup))
-        .map_err(|err| Failed::AtStart(err.into()))?;
+        .map_err(|err| Failed::AtStart(room::not_begun(err, options)))?;
     writer.set_time_unit(TIME_UNIT);
+    let limited = room::limit(options, &mut writer);
     let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
     let mut rings = Rings::new().map_err(Failed::AtStart)?;
     for ring in setup.program.rings() {
@@ -198,7 +212,8 @@ fn record(
         .transpose()
         .map_err(Failed::AtStart)?;
     let began = Instant::now();
-    let shared = command.is_some() && std::io::stdout().is_terminal();
+    let shared = command.is_some()
+        && (std::io::stdout().is_terminal() || output::is_stdout(&options.output));
     let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
@@ -209,6 +224,8 @@ fn record(
         counters: Counters::default(),
         events: VecDeque::new(),
         live: Live::new(options.quiet, shared),
+        limited,
+        told_behind: false,
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
@@ -227,21 +244,32 @@ fn record(
                 &mut command,
             )
         })
-        .and_then(|(ended, status)| match (ended, &mut command) {
-            (Ended::Command, _) | (_, None) => Ok(status),
-            (_, Some(command)) => outlive(command, ended, &signals, options.quiet),
+        .and_then(|(ended, status)| {
+            let status = match (ended, &mut command) {
+                (Ended::Command, _) | (_, None) => status,
+                (_, Some(command)) => outlive(command, ended, &signals, options.quiet)?,
+            };
+            let failed = matches!(ended, Ended::NoRoom(shortage) if shortage.is_failure());
+            Ok(if failed { 1 } else { status })
         })
-        .map(|status| status.clamp(0, 255) as u8)
-        .or_else(|err| match &mut command {
-            None => Err(Failed::UnderWay(err)),
-            // What is written stays readable, and a command is not harmed by our trouble.
-            Some(command) => {
-                eprintln!("profiler: {err:#}; recording has ended, the command goes on");
-                outlive(command, Ended::Duration, &signals, true)
-                    .map(|_| 1)
-                    .map_err(Failed::UnderWay)
+        .or_else(|err| {
+            // Whoever read the capture has seen enough.
+            let closed = room::is_closed_pipe(&err);
+            match &mut command {
+                None if closed => Ok(0),
+                None => Err(err),
+                // What is written stays readable, and a command is not harmed by our trouble.
+                Some(command) => {
+                    if !closed {
+                        eprintln!("profiler: {err:#}; the command goes on");
+                    }
+                    let status = outlive(command, Ended::Duration, &signals, true)?;
+                    Ok(if closed { status } else { 1 })
+                }
             }
         })
+        .map(|status| status.clamp(0, 255) as u8)
+        .map_err(Failed::UnderWay)
 }
 
 fn header(options: &Options, setup: &Setup) -> Header {
@@ -285,6 +313,7 @@ impl Session<'_> {
             .and_then(|()| self.sample())
             .and_then(|ended| self.stop(ended));
         self.setup.sampling.disable();
+        let outcome = outcome.or_else(|err| self.end_without_room(err));
         self.live.clear();
         (outcome, self.signals, self.command, self.setup)
     }
@@ -330,6 +359,9 @@ impl Session<'_> {
             self.batch(Reach::Settled)?;
             if now >= self.next_flush {
                 self.flush(now)?;
+                if let Some(shortage) = self.shortage() {
+                    return Ok(Ended::NoRoom(shortage));
+                }
             }
             let drain = self.drain.borrow();
             self.live
@@ -422,21 +454,28 @@ impl Session<'_> {
         self.write_aid(false)
     }
 
-    /// Writes what names need beside samples, of all that has been flushed.
+    /// Writes what names need beside samples, of all that has been flushed. Where one kind fails the others are tried all the
+    /// same: at a full disk a small one may still fit.
     fn write_aid(&mut self, at_end: bool) -> Result<()> {
         let mut drain = self.drain.borrow_mut();
         let drain = &mut *drain;
         let processes = &mut self.setup.processes;
         let written = drain.writer.take_written();
         processes.files_written(&written.files);
-        while let Some(layouts) = processes.take_layouts() {
-            drain.writer.elf_layouts(&layouts)?;
+        let mut layouts = Ok(());
+        while let Some(more) = processes.take_layouts()
+            && layouts.is_ok()
+        {
+            layouts = drain.writer.elf_layouts(&more);
         }
-        self.jit.write(&written, drain, at_end)?;
         let bpf_code = &mut self.setup.side_band.bpf_code;
-        self.setup
+        let names = self
+            .setup
             .names
-            .write(&written, drain, processes, bpf_code, at_end)
+            .write(&written, drain, processes, bpf_code, at_end);
+        let jit = self.jit.write(&written, drain, at_end);
+        layouts?;
+        names.and(jit)
     }
 
     /// Ends sampling and takes out the rest.

@@ -133,7 +133,7 @@ impl Recorder {
             cpus_online: cpus as u32,
             degraded: Vec::new(),
         });
-        let writer = bprof::capture::CaptureWriter::create(Output::create(path)?, &header)?;
+        let writer = bprof::capture::CaptureWriter::create(Output::create(path, None)?, &header)?;
         // Deeper than what comes: it is whole.
         let depths = Depths {
             user: 128,

@@ -85,6 +85,13 @@ impl Bench {
         (running.interrupt(), truth)
     }
 
+    /// `bash -c SCRIPT` in the scratch directory; what is added are `$0`, `$1`, ...
+    pub fn bash(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.current_dir(self.dir.path()).args(["-c", script]);
+        command
+    }
+
     /// A command that runs the profiler, for what `record` does not cover.
     pub fn profiler(&self) -> Command {
         let mut command = Command::new(PROFILER);

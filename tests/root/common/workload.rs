@@ -94,6 +94,7 @@ pub const REMAP: Program = program("remap.c", "remap", &[]);
 pub const CLOCK: Program = program("clock.c", "clock", &[]);
 pub const BPFRUN: Program = program("bpfrun.c", "bpfrun", &[]);
 pub const VSYSCALL: Program = program("vsyscall.c", "vsyscall", &[]);
+pub const BAD_FILE: Program = program("badfile.c", "libbadfile.so", &["-shared", "-fPIC"]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
 
