@@ -36,6 +36,8 @@ pub enum Command {
     Info(InfoArgs),
     /// Check every byte of a capture
     Verify(VerifyArgs),
+    /// Write what is good of a damaged capture into a new one
+    Repair(RepairArgs),
     /// Print completions of commands and options for a shell
     Completions(CompletionsArgs),
     /// Write the man pages
@@ -135,6 +137,20 @@ pub struct ManArgs {
     /// Write all pages into DIR; without, that of the program is printed
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
+}
+
+/// Arguments of `profiler repair`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = REPAIR_HELP)]
+pub struct RepairArgs {
+    /// The new capture; a capture of that name is kept as OUT.old
+    #[arg(short, long, value_name = "OUT",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
+    pub output: PathBuf,
+
+    /// The damaged capture, which is never changed, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Arguments of `profiler report`.
@@ -304,6 +320,18 @@ damage is a line on standard output, with the byte where it begins and what it s
 A capture whose recording was killed ends in a frame that is not whole. That is said and is no damage.
 
 Exit status: 0 all is as it was written, 1 something is damaged, or the file cannot be read, 2 wrong usage.";
+
+const REPAIR_HELP: &str = "\
+Every frame that can be read is taken over as it is. What follows a damaged frame in its segment (a minute of recording \
+at most) builds on it and is left out too. How many samples that costs is written into the new capture, and every report \
+of it says so.
+
+Examples:
+  profiler verify run.bprof                    what is damaged
+  profiler repair run.bprof -o good.bprof
+
+Exit status: 0 the new capture is whole, however little it holds, 1 nothing could be written or FILE is no capture, \
+2 wrong usage.";
 
 #[cfg(test)]
 mod tests {

@@ -197,15 +197,17 @@ pub enum LossClass {
     ThreadLate = 15,
     /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
     PerfMaps = 16,
-    /// Samples in frames of a damaged capture that could not be salvaged from it.
+    /// Samples of damaged frames, kept or lost, that a repaired capture is without.
     Damaged = 20,
     /// Samples for which the capture had no room: its limit was reached, or the disk was full.
     NoRoom = 21,
+    /// Frames that a repaired capture is without, those without samples included.
+    DamagedFrames = 22,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 18] = [
+    pub const ALL: [LossClass; 19] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -224,6 +226,7 @@ impl LossClass {
         LossClass::PerfMaps,
         LossClass::Damaged,
         LossClass::NoRoom,
+        LossClass::DamagedFrames,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -265,8 +268,11 @@ impl LossClass {
                 "threads not sampled at once when they started a set-uid program"
             }
             LossClass::PerfMaps => "perf map lines not kept",
-            LossClass::Damaged => "in damaged frames that were left out",
+            LossClass::Damaged => "in damaged frames",
             LossClass::NoRoom => "no room in the file",
+            LossClass::DamagedFrames => {
+                "damaged frames (their samples, where known, are counted as lost)"
+            }
         }
     }
 }
@@ -331,12 +337,12 @@ mod tests {
     #[test]
     fn loss_classes_keep_their_numbers() {
         let numbers = LossClass::ALL.map(|class| class as u16);
-        assert!(numbers.is_sorted_by(|a, b| a < b));
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
         assert_eq!(
             numbers[..16],
             std::array::from_fn::<u16, 16, _>(|i| i as u16 + 1)
         );
-        assert_eq!(numbers[16..], [20, 21]);
+        assert_eq!(numbers[16..], [20, 21, 22]);
         for class in LossClass::ALL {
             assert_eq!(LossClass::from_number(class as u16), Some(class));
         }

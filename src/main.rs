@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => command::verify::run(&args),
         Command::Completions(args) => command::completions::completions(&args),
         Command::Man(args) => command::completions::man(&args),
+        Command::Repair(args) => command::repair::run(&args),
     };
     result.unwrap_or_else(|err| {
         command::tell(&format!("{err:#}"));

@@ -5,7 +5,6 @@ use std::io::Write;
 use super::reader::Reader;
 use super::write_error::WriteError;
 use super::writer::DEFAULT_LEVEL;
-use crate::event::Timestamp;
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::frame::FrameCompressor;
 use crate::format::index::{self, FrameEntry};
@@ -38,30 +37,51 @@ impl<W: Write> Appender<W> {
         })
     }
 
+    /// The beginning of a new capture, whose header of `offset` bytes is written.
+    pub fn after_header(out: W, offset: u64) -> Result<Appender<W>, WriteError> {
+        Ok(Appender {
+            out,
+            zstd: FrameCompressor::new(DEFAULT_LEVEL).map_err(WriteError::Zstd)?,
+            entries: Vec::new(),
+            sequence: 0,
+            offset,
+            data: Vec::new(),
+            block: Vec::new(),
+        })
+    }
+
     /// Appends one frame with one write.
     pub fn frame(&mut self, kind: FrameKind, content: &[u8]) -> Result<(), WriteError> {
-        self.zstd.compress(content, &mut self.data)?;
+        self.described(content, Descriptor::of_kind(kind))
+    }
+
+    /// Appends `content` with one write. What of `descriptor` says where and how large it is, is set here.
+    pub fn described(&mut self, content: &[u8], descriptor: Descriptor) -> Result<(), WriteError> {
+        let mut data = std::mem::take(&mut self.data);
+        self.zstd.compress(content, &mut data)?;
         let descriptor = Descriptor {
-            kind,
-            required: false,
-            sequence: self.sequence,
-            segment: 0,
-            ordinal: 0,
-            compressed: self.data.len() as u64,
+            compressed: data.len() as u64,
             uncompressed: content.len() as u64,
-            first: Timestamp::ZERO,
-            last: Timestamp::ZERO,
-            samples: 0,
-            lost: 0,
-            truncated: 0,
-            data_crc: crc32c::crc32c(&self.data),
+            data_crc: crc32c::crc32c(&data),
+            ..descriptor
+        };
+        let written = self.compressed(&data, descriptor);
+        self.data = data;
+        written
+    }
+
+    /// Appends a zstd frame as it is; of its `descriptor` the sequence is set here.
+    pub fn compressed(&mut self, data: &[u8], descriptor: Descriptor) -> Result<(), WriteError> {
+        let descriptor = Descriptor {
+            sequence: self.sequence,
+            ..descriptor
         };
         self.block.clear();
         skippable::encode(&mut self.block, |out| {
             descriptor.encode(out);
             Ok(())
         })?;
-        self.block.extend_from_slice(&self.data);
+        self.block.extend_from_slice(data);
         let offset = self.offset;
         self.write_block()?;
         self.sequence = self.sequence.saturating_add(1);

@@ -9,6 +9,7 @@
 //!                                 intern  all other tables                   rounding   coarser times
 //!                                   -> writer, append -> file -> source -> scan -> reader, tables, pack
 //! vdso  the image without its code      place  where a file may be written      verify  every byte checked
+//! repair  what is good of a damaged capture, as a new one
 //! ```
 
 #![cfg_attr(
@@ -30,6 +31,7 @@ mod numbering;
 pub mod pack;
 pub mod place;
 pub mod reader;
+pub mod repair;
 mod rounding;
 mod scan;
 mod source;

@@ -412,6 +412,16 @@ impl FrameReader {
         Ok(&self.content)
     }
 
+    /// The zstd frame as it is in the file, with the right checksum.
+    pub(super) fn compressed(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<&[u8], DamageKind> {
+        let data = self.data(source, entry)?;
+        Ok(self.bytes.get(data).unwrap_or_default())
+    }
+
     /// The first `count` bytes of a frame's content, or all of it, when the rest need not be decompressed. The frame's
     /// checksum is compared all the same.
     pub(super) fn start(

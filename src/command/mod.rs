@@ -1,5 +1,6 @@
 //! What the program does for each command: from arguments to an exit code.
 
+mod beside;
 pub mod completions;
 #[cfg(feature = "record")]
 pub mod doctor;
@@ -10,6 +11,7 @@ pub mod pack;
 mod progress;
 #[cfg(feature = "record")]
 pub mod record;
+pub mod repair;
 pub mod report;
 pub mod verify;
 

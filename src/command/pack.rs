@@ -1,10 +1,9 @@
 //! `profiler pack`.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write, stderr};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +17,7 @@ use crate::pipeline;
 use crate::pipeline::packing::{Done, Level, NotPacked, Plan};
 use crate::report::text::escaped;
 
+use super::beside::{Beside, refuse_same};
 use super::progress::Bar;
 use super::{symbol_options, tell};
 
@@ -29,7 +29,7 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     }
     let options = symbol_options(&args.names)?;
     if let Some(out) = &args.output {
-        refuse_same(path, out)?;
+        refuse_same(path, out, "leave -o out to pack it in place")?;
         place::check(out)?;
     }
     let shown = || path.display().to_string();
@@ -97,18 +97,6 @@ fn name(level: Level) -> &'static str {
         Level::Hits => "hits",
         Level::Symtab => "symtab",
         Level::Full => "full",
-    }
-}
-
-/// OUT must be another file than the capture.
-fn refuse_same(path: &Path, out: &Path) -> Result<()> {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    match (fs::metadata(path), fs::metadata(out)) {
-        (Ok(a), Ok(b)) if same(&a, &b) => bail!(
-            "{} is the capture itself; leave -o out to pack it in place",
-            out.display()
-        ),
-        _ => Ok(()),
     }
 }
 
@@ -200,16 +188,7 @@ fn copy(
     packed: &Pack,
     plan: &Plan,
 ) -> Result<(Done, u64)> {
-    let mut name = OsString::from(".");
-    name.push(out.file_name().context("no file name")?);
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = Temporary(out.with_file_name(name));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary.0)
-        .context("no new file beside it")?;
+    let (beside, mut file) = Beside::create(out)?;
     file.set_permissions(input.metadata()?.permissions())?;
     let end = reader.whole_len();
     let copied = io::copy(&mut input.take(end), &mut file)?;
@@ -217,25 +196,8 @@ fn copy(
         bail!("the capture became shorter while it was copied");
     }
     let done = append(&file, reader, packed, plan)?;
-    file.sync_data()?;
-    if let Some(old) = place::make_room(out)? {
-        tell(&format!(
-            "{} was there and is {} now",
-            out.display(),
-            old.display()
-        ));
-    }
-    fs::rename(&temporary.0, out)?;
+    beside.put_in_place(&file)?;
     Ok(done)
-}
-
-/// A file that is taken away unless it was renamed.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 fn append(file: &File, reader: &Reader, packed: &Pack, plan: &Plan) -> Result<(Done, u64)> {

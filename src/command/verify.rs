@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::capture::Damage;
 use crate::capture::verify::{Verified, verify};
 use crate::cli::VerifyArgs;
 use crate::pipeline::Progress;
@@ -29,14 +30,22 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Where a damage is, what it is and what it spoils.
+pub(super) fn damage_line(damage: &Damage) -> String {
+    let kind = damage.kind.to_string();
+    let kind = escaped(&kind);
+    match (damage.frames, damage.samples) {
+        (0 | 1, 0) => format!("byte {}: {kind}", damage.offset),
+        (frames, samples) => format!(
+            "byte {}: {kind} (spoils {frames} frames, {samples} samples)",
+            damage.offset
+        ),
+    }
+}
+
 fn print(found: &Verified, out: &mut dyn Write) -> io::Result<()> {
     for damage in &found.damage {
-        let kind = escaped(&damage.kind.to_string()).into_owned();
-        write!(out, "byte {}: {kind}", damage.offset)?;
-        match (damage.frames, damage.samples) {
-            (0 | 1, 0) => writeln!(out)?,
-            (frames, samples) => writeln!(out, " (spoils {frames} frames, {samples} samples)")?,
-        }
+        writeln!(out, "{}", damage_line(damage))?;
     }
     let state = match (found.damage.len(), found.ended) {
         (0, true) => "no damage, complete".to_owned(),

@@ -147,6 +147,25 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Of a frame that is not required, of no segment, and without samples; its place and sizes are still to be filled in.
+    pub fn of_kind(kind: FrameKind) -> Descriptor {
+        Descriptor {
+            kind,
+            required: false,
+            sequence: 0,
+            segment: 0,
+            ordinal: 0,
+            compressed: 0,
+            uncompressed: 0,
+            first: Timestamp::ZERO,
+            last: Timestamp::ZERO,
+            samples: 0,
+            lost: 0,
+            truncated: 0,
+            data_crc: 0,
+        }
+    }
+
     /// Appends the descriptor, without its skippable frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();

@@ -226,7 +226,13 @@ pub(super) fn completeness(about: &About) -> String {
             "capture: DAMAGED, this report is partial; {} samples are in damaged frames",
             about.damaged_samples
         ),
-        Some(reason) => format!("capture: complete, ended by {}", escaped(reason)),
+        Some(reason) => match about.losses.get(&LossClass::DamagedFrames) {
+            Some(frames) => format!(
+                "capture: repaired, without {frames} damaged frames; recording ended by {}",
+                escaped(reason)
+            ),
+            None => format!("capture: complete, ended by {}", escaped(reason)),
+        },
         None => {
             "capture: cut short, recording did not end in order; all samples up to the cut are here"
                 .to_owned()

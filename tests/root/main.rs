@@ -15,6 +15,7 @@ mod files;
 mod identity;
 mod jit;
 mod kernel;
+mod killed;
 mod output;
 mod pack;
 mod privileges;

@@ -10,6 +10,7 @@ mod info;
 mod pack;
 mod packed;
 mod property;
+mod repair;
 mod report;
 mod spec;
 mod tail;

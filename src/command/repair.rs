@@ -1,0 +1,83 @@
+//! `profiler repair`.
+
+use std::io::{self, Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use super::beside::{Beside, refuse_same};
+use super::open;
+use super::progress::Bar;
+use super::verify::damage_line;
+use crate::capture::place;
+use crate::capture::repair::{Repaired, repair};
+use crate::capture::verify::verify;
+use crate::cli::RepairArgs;
+use crate::pipeline::Progress;
+
+/// Lines of damage that are shown; `verify` shows all.
+const SHOWN: usize = 20;
+
+/// Repairs. The exit code is 0 when the new capture is whole, however little of the old one it has.
+pub fn run(args: &RepairArgs) -> Result<ExitCode> {
+    let (path, out) = (&args.file, &args.output);
+    refuse_same(path, out, "it is never changed: give another name with -o")?;
+    place::check(out)?;
+    let reader = open(path)?;
+    let mut bar = Bar::new(reader.frames().len());
+    let (beside, file) =
+        Beside::create(out).with_context(|| format!("cannot write {}", out.display()))?;
+    let written = repair(&reader, &file, || bar.frame());
+    bar.done();
+    let (_, repaired) = written
+        .with_context(|| format!("cannot repair {} into {}", path.display(), out.display()))?;
+    // What is good by itself could still be too much together.
+    let again =
+        open(beside.path()).with_context(|| format!("cannot read back {}", out.display()))?;
+    if let Some(damage) = verify(&again, || {}).damage.first() {
+        bail!(
+            "{}: what is left of it contradicts itself: {damage}",
+            path.display()
+        );
+    }
+    let placed = beside.put_in_place(&file);
+    placed.with_context(|| format!("cannot write {}", out.display()))?;
+    match print(&repaired, out, &mut stdout().lock()) {
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.context("cannot write to standard output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(repaired: &Repaired, path: &Path, out: &mut dyn Write) -> io::Result<()> {
+    let found = &repaired.found;
+    for damage in found.damage.iter().take(SHOWN) {
+        writeln!(out, "{}", damage_line(damage))?;
+    }
+    if found.damage.len() > SHOWN {
+        let more = found.damage.len() - SHOWN;
+        writeln!(out, "and {more} more places: profiler verify lists them")?;
+    }
+    if let Some((offset, bytes)) = found.cut {
+        writeln!(
+            out,
+            "the last {bytes} bytes, from byte {offset} on, are a frame that was not written to its end: left out"
+        )?;
+    }
+    match (repaired.lost_frames, repaired.lost_samples) {
+        (0, _) => writeln!(out, "no frame is missing")?,
+        (frames, samples) => writeln!(
+            out,
+            "left out: {frames} frames, with {samples} samples as far as that is known"
+        )?,
+    }
+    writeln!(
+        out,
+        "{}: {} frames, {} samples, {} bytes",
+        crate::report::text::escaped(&path.display().to_string()),
+        repaired.frames,
+        repaired.samples,
+        repaired.bytes
+    )
+}
