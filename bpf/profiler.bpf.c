@@ -9,6 +9,9 @@
 
 const volatile struct config config = {};
 struct idle_text idle_text = {};
+/* What a sample counts for: the recorder samples at a fraction of the rate asked for. 0 is 1. Read for each sample, and
+ * written when that changes: not beside what is written more often. */
+__u32 weight = 0;
 /* How often any CPU came or went. */
 __u64 cpu_changes = 0;
 /* Never read: makes the layout of the record part of the skeleton. */
@@ -67,12 +70,17 @@ struct {
 	__type(value, __u64);
 } targets SEC(".maps");
 
-static __always_inline void count(enum counter which)
+static __always_inline void add(enum counter which, __u64 more)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &which);
 
 	if (value)
-		*value += 1;
+		*value += more;
+}
+
+static __always_inline void count(enum counter which)
+{
+	add(which, 1);
 }
 
 static __always_inline __u32 group_number(struct task_struct *task, enum pid_type type)
@@ -132,29 +140,29 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 	return (frames > 0 && in_idle_text(kernel_stack[0])) || (frames > 1 && in_idle_text(kernel_stack[1]));
 }
 
-SEC("perf_event")
-int sample(struct bpf_perf_event_data *ctx)
+static __always_inline void take(struct bpf_perf_event_data *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u32 in_kernel = REGS_IN_KERNEL(&ctx->regs);
 	struct sample_head *head;
-	__u32 flags = 0, kernel_frames = 0;
+	__u32 flags = 0, kernel_frames = 0, counts_for = weight ?: 1;
 	__u64 start, waiting, bytes = sizeof(*head);
+	__u64 max_kernel = config.max_kernel * sizeof(__u64), max_user = config.max_user * sizeof(__u64);
 	long size;
 	void *ring;
 
 	start = BPF_CORE_READ(task, group_leader, start_boottime);
 	if (!wanted(task, pid_tgid >> 32, start)) {
 		count(COUNT_FILTERED);
-		return 0;
+		return;
 	}
 	head = bpf_map_lookup_elem(&scratch, &cpu);
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!head || !ring) {
-		count(COUNT_SCRATCH);
-		return 0;
+		add(COUNT_SCRATCH, counts_for);
+		return;
 	}
 
 	if (BPF_CORE_READ(task, flags) & PF_KTHREAD || (__u32)pid_tgid == 0)
@@ -166,6 +174,14 @@ int sample(struct bpf_perf_event_data *ctx)
 		if (!BPF_CORE_READ(task, mm))
 			flags |= SAMPLE_EXITING;
 	}
+	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+	if (waiting >= config.short_bytes) {
+		flags |= SAMPLE_SHORT;
+		if (max_kernel > SHORT_FRAMES * sizeof(__u64))
+			max_kernel = SHORT_FRAMES * sizeof(__u64);
+		if (max_user > SHORT_FRAMES * sizeof(__u64))
+			max_user = SHORT_FRAMES * sizeof(__u64);
+	}
 	head->time = bpf_ktime_get_boot_ns();
 	head->start_time = start;
 	head->cgroup_id = bpf_get_current_cgroup_id();
@@ -173,49 +189,58 @@ int sample(struct bpf_perf_event_data *ctx)
 	head->tid = (__u32)pid_tgid;
 	head->exec_id = (__u32)BPF_CORE_READ(task, self_exec_id);
 	head->cpu = cpu;
-	head->flags = flags;
+	head->flags = flags | counts_for << WEIGHT_SHIFT;
 	bpf_get_current_comm(head->comm, sizeof(head->comm));
 
 	head->kernel_frames = 0;
 	if (in_kernel) {
-		size = bpf_get_stack(ctx, (void *)head + sizeof(*head), config.max_kernel * sizeof(__u64), 0);
+		size = bpf_get_stack(ctx, (void *)head + sizeof(*head), max_kernel, 0);
 		if (size < 0) {
 			head->kernel_frames = -1;
 		} else {
 			/* The verifier cannot see the helper's own bound. */
-			if ((__u64)size > config.max_kernel * sizeof(__u64))
-				size = config.max_kernel * sizeof(__u64);
+			if ((__u64)size > max_kernel)
+				size = max_kernel;
 			kernel_frames = size / sizeof(__u64);
 			head->kernel_frames = kernel_frames;
 			bytes += size;
 		}
 	}
 	if ((__u32)pid_tgid == 0 && config.skip_idle && idle((void *)head + sizeof(*head), kernel_frames)) {
-		count(COUNT_IDLE);
-		return 0;
+		add(COUNT_IDLE, counts_for);
+		return;
 	}
 	head->user_frames = 0;
 	if (!(flags & SAMPLE_KTHREAD)) {
-		size = bpf_get_stack(ctx, (void *)head + bytes, config.max_user * sizeof(__u64), BPF_F_USER_STACK);
+		size = bpf_get_stack(ctx, (void *)head + bytes, max_user, BPF_F_USER_STACK);
 		if (size < 0) {
 			head->user_frames = -1;
 		} else {
-			if ((__u64)size > config.max_user * sizeof(__u64))
-				size = config.max_user * sizeof(__u64);
+			if ((__u64)size > max_user)
+				size = max_user;
 			head->user_frames = size / sizeof(__u64);
 			bytes += size;
 		}
 	}
 
 	/* Wake the recorder once, by the sample that fills the ring past the mark. */
-	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
 	if (bpf_ringbuf_output(ring, head, bytes,
 			       waiting < config.wake_bytes && waiting + bytes >= config.wake_bytes
 				       ? BPF_RB_FORCE_WAKEUP
 				       : BPF_RB_NO_WAKEUP))
-		count(COUNT_RING_FULL);
+		add(COUNT_RING_FULL, counts_for);
 	else
-		count(COUNT_SAMPLES);
+		add(COUNT_SAMPLES, counts_for);
+}
+
+SEC("perf_event")
+int sample(struct bpf_perf_event_data *ctx)
+{
+	__u64 began = config.measured ? bpf_ktime_get_ns() : 0;
+
+	take(ctx);
+	if (config.measured)
+		add(COUNT_TIME, bpf_ktime_get_ns() - began);
 	return 0;
 }
 

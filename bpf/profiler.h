@@ -26,7 +26,14 @@ struct config {
 	__u32 skip_idle;       /* leave out samples of an idle CPU */
 	__u32 max_user;        /* frames kept of a user stack */
 	__u32 max_kernel;      /* frames kept of a kernel stack */
+	__u32 measured;        /* add up the time this program takes */
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
+	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
+};
+
+enum {
+	SHORT_FRAMES = 8,
+	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
 };
 
 /* Text of the kernel's idle routines. Set while the program runs already: finding it takes as long as many
@@ -42,6 +49,7 @@ enum sample_flag {
 	SAMPLE_IN_EXEC = 1 << 1,    /* the task was inside execve */
 	SAMPLE_KTHREAD = 1 << 2,    /* a kernel thread or the idle task: no user memory */
 	SAMPLE_EXITING = 1 << 3,    /* the task has given its user memory back: no user stack any more */
+	SAMPLE_SHORT = 1 << 4,      /* the ring was nearly full: SHORT_FRAMES of each stack at most */
 };
 
 /* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */
@@ -59,7 +67,7 @@ struct sample_head {
 	char comm[16];         /* of the thread */
 };
 
-/* Per-CPU counters, index into `counters`. */
+/* Per-CPU counters, index into `counters`. Samples count with their weight. */
 enum counter {
 	COUNT_SAMPLES,         /* put into a ring */
 	COUNT_RING_FULL,       /* no room in the ring */
@@ -67,6 +75,7 @@ enum counter {
 	COUNT_IDLE,            /* left out: the CPU was idle */
 	COUNT_FILTERED,        /* left out: not of the target */
 	COUNT_NOT_FOLLOWED,    /* a child of the target that did not fit into `targets` */
+	COUNT_TIME,            /* nanoseconds spent on samples, if measured */
 	COUNTERS,
 };
 

@@ -197,6 +197,13 @@ pub enum LossClass {
     ThreadLate = 15,
     /// Lines of perf maps, and perf maps, that were not kept: too many, or too large.
     PerfMaps = 16,
+    /// Times the recorder changed how often it samples, to stay within the CPU time it may take: samples then count for more
+    /// or less than before, as their weights say.
+    RateChanged = 17,
+    /// Stacks cut because the ring was nearly full: rather that than to lose samples.
+    StackShortened = 18,
+    /// Times the kernel stopped sampling for the rest of a tick because samples came faster than it allows.
+    Throttled = 19,
     /// Samples of damaged frames, kept or lost, that a repaired capture is without.
     Damaged = 20,
     /// Samples for which the capture had no room: its limit was reached, or the disk was full.
@@ -207,7 +214,7 @@ pub enum LossClass {
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 19] = [
+    pub const ALL: [LossClass; 22] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -224,6 +231,9 @@ impl LossClass {
         LossClass::CpuUnsampled,
         LossClass::ThreadLate,
         LossClass::PerfMaps,
+        LossClass::RateChanged,
+        LossClass::StackShortened,
+        LossClass::Throttled,
         LossClass::Damaged,
         LossClass::NoRoom,
         LossClass::DamagedFrames,
@@ -268,6 +278,9 @@ impl LossClass {
                 "threads not sampled at once when they started a set-uid program"
             }
             LossClass::PerfMaps => "perf map lines not kept",
+            LossClass::RateChanged => "rate changed to keep the CPU limit",
+            LossClass::StackShortened => "stacks cut because the ring was nearly full",
+            LossClass::Throttled => "throttled by the kernel",
             LossClass::Damaged => "in damaged frames",
             LossClass::NoRoom => "no room in the file",
             LossClass::DamagedFrames => {
@@ -337,12 +350,7 @@ mod tests {
     #[test]
     fn loss_classes_keep_their_numbers() {
         let numbers = LossClass::ALL.map(|class| class as u16);
-        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
-        assert_eq!(
-            numbers[..16],
-            std::array::from_fn::<u16, 16, _>(|i| i as u16 + 1)
-        );
-        assert_eq!(numbers[16..], [20, 21, 22]);
+        assert_eq!(numbers, std::array::from_fn::<u16, 22, _>(|i| i as u16 + 1));
         for class in LossClass::ALL {
             assert_eq!(LossClass::from_number(class as u16), Some(class));
         }

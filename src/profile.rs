@@ -190,6 +190,8 @@ pub struct About {
     pub span: Option<(Timestamp, Timestamp)>,
     /// Samples in the capture.
     pub samples: u64,
+    /// Sum of their weights; 0 where it is not known yet.
+    pub weight: u64,
     /// Samples that are known to be lost.
     pub lost: u64,
     /// Everything lost or left out, by cause, where the cause is known already.

@@ -39,7 +39,7 @@ const FULL_PLACED: u64 = 128 << 10;
 /// ... or its strings and paths so many bytes.
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
-const FULL_FRAME: usize = 64 << 10;
+pub(crate) const FULL_FRAME: usize = 64 << 10;
 /// A frame may well have so many bytes, whatever the one before had.
 const NEXT_FRAME: u64 = 8 << 10;
 

@@ -64,6 +64,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub ring_size: Option<u32>,
 
+    /// Sample less often when recording takes more than PCT percent of one CPU; samples then count for more
+    #[arg(long, value_name = "PCT", value_parser = percent, allow_negative_numbers = true)]
+    pub cpu_limit: Option<f64>,
+
     /// Say nothing unless something is wrong
     #[arg(short, long)]
     pub quiet: bool,
@@ -182,6 +186,7 @@ impl RecordArgs {
             inherit: !self.no_inherit,
             idle: self.idle,
             ring_bytes: self.ring_size,
+            cpu_limit: self.cpu_limit,
             quiet: self.quiet,
         }
     }
@@ -232,6 +237,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     match Duration::try_from_secs_f64(seconds * scale) {
         Ok(time) if time > Duration::ZERO => Ok(time),
         _ => Err("must be longer than nothing".into()),
+    }
+}
+
+/// A share of one CPU.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if (0.01..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("must be percent of one CPU, from 0.01 to 100".into()),
     }
 }
 
@@ -321,6 +334,10 @@ mod tests {
         assert_eq!(ring_size("64K"), Ok(65536));
         assert_eq!(ring_size("1MiB"), Ok(1 << 20));
         assert_eq!(ring_size("300000"), Ok(1 << 19));
+        assert_eq!((percent("2.5"), percent("1%")), (Ok(2.5), Ok(1.0)));
+        for bad in ["", "0", "-1", "101", "NaN", "inf", "x"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
         for bad in ["", "0", "1K", "1G", "65M", "M", "-1M"] {
             assert!(ring_size(bad).is_err(), "{bad}");
         }

@@ -35,6 +35,7 @@ pub(super) fn about(reader: &Reader) -> About {
         wall_offset_ns: header.wall_offset_ns,
         span: None,
         samples: reader.samples(),
+        weight: 0,
         lost: reader.lost_samples(),
         losses: BTreeMap::new(),
         truncated: 0,

@@ -217,6 +217,7 @@ impl Counter {
         });
         let mut profile = self.profile;
         profile.rows = rows;
+        profile.about.weight = profile.total_weight();
         profile.naming = self.symbolizer.naming();
         profile
     }

@@ -49,6 +49,8 @@ pub struct Config<'a> {
     pub filter: Filter<'a>,
     /// Leave out samples of idle CPUs.
     pub skip_idle: bool,
+    /// Add up the time the program takes, for [`Program::time_spent`].
+    pub measured: bool,
     /// How deep stacks are walked.
     pub depths: Depths,
     /// Bytes of each ring: a power of two and a multiple of the page size.
@@ -100,7 +102,9 @@ impl Program {
         rodata.config.skip_idle = u32::from(config.skip_idle);
         rodata.config.max_user = config.depths.user as u32;
         rodata.config.max_kernel = config.depths.kernel as u32;
+        rodata.config.measured = u32::from(config.measured);
         rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
+        rodata.config.short_bytes = u64::from(config.ring_bytes / 4 * 3);
         let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
         open.maps
             .scratch
@@ -224,6 +228,34 @@ impl Program {
         Ok(())
     }
 
+    /// What samples count for from now on.
+    pub fn set_weight(&mut self, weight: u32) -> Result<()> {
+        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
+            bail!("the BPF program has no variables");
+        };
+        bss.weight = weight;
+        Ok(())
+    }
+
+    /// Nanoseconds the program has taken on all CPUs, if it measures that.
+    pub fn time_spent(&self) -> Result<u64> {
+        let values = self.counter(counter::COUNT_TIME)?;
+        let time = |value: &Vec<u8>| value.first_chunk().map_or(0, |v| u64::from_ne_bytes(*v));
+        Ok(values.iter().map(time).sum())
+    }
+
+    /// The values of a counter, CPU by CPU.
+    fn counter(&self, which: counter) -> Result<Vec<Vec<u8>>> {
+        let values = self
+            .skel
+            .maps
+            .counters
+            .lookup_percpu(&which.0.to_ne_bytes(), MapFlags::ANY);
+        Ok(values
+            .context("cannot read the loss counters")?
+            .unwrap_or_default())
+    }
+
     /// Adds to `losses` what the program counted since the last call: class, CPU, how many.
     pub fn losses(
         &self,
@@ -236,13 +268,7 @@ impl Program {
             (LossClass::Idle, counter::COUNT_IDLE),
             (LossClass::NotFollowed, counter::COUNT_NOT_FOLLOWED),
         ] {
-            let values = self
-                .skel
-                .maps
-                .counters
-                .lookup_percpu(&which.0.to_ne_bytes(), MapFlags::ANY)
-                .context("cannot read the loss counters")?
-                .unwrap_or_default();
+            let values = self.counter(which)?;
             for (cpu, value) in values.iter().enumerate() {
                 let value = value.first_chunk().map_or(0, |v| u64::from_ne_bytes(*v));
                 let before = seen.entry((which.0, cpu as u32)).or_default();

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::processes::{FirstSample, Processes, Sampled, Writer};
 use super::sideband::{SideEvent, SideKind};
 use super::wire::{Depths, RingSample, decode};
-use crate::capture::writer::{PlacedSample, Stacks, TOGETHER, TablesFull};
+use crate::capture::writer::{FULL_FRAME, PlacedSample, Stacks, TOGETHER, TablesFull};
 use crate::event::{LossClass, Pid, Timestamp, sample_flags};
 use crate::format::process::Task;
 use crate::format::samples::TaskId;
@@ -34,6 +34,8 @@ struct Waiting {
     slot: u32,
     stacks: Stacks,
     flags: u8,
+    weight: u32,
+    short: bool,
 }
 
 /// Takes samples in and hands them to the capture.
@@ -71,6 +73,8 @@ pub struct Totals {
     pub samples: u64,
     /// Of these, with a stack that was cut.
     pub truncated: u64,
+    /// Of these, cut because the ring was nearly full.
+    pub shortened: u64,
     /// Samples lost.
     pub lost: u64,
     /// Samples of idle CPUs, left out.
@@ -79,11 +83,17 @@ pub struct Totals {
     pub side_band_lost: u64,
     /// Processes the target started that are not sampled: there were too many at once.
     pub not_followed: u64,
+    /// The lowest rate was one in so many of that asked for; 0 if it was never lowered.
+    pub least_rate: u32,
+    /// Times the kernel stopped sampling for the rest of a tick.
+    pub throttled: u64,
 }
 
 /// Flags of samples of which a part is missing.
 const INCOMPLETE: u8 =
     sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED | sample_flags::USER_UNREADABLE;
+/// Of these, those that a limit cut.
+const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
 /// Leaves checked in one batch at most; the rest is checked when it comes again.
 const LEAVES_CHECKED: usize = 256;
 /// Known leaves remembered at most.
@@ -130,7 +140,7 @@ impl Drain {
                 continue;
             };
             if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
-                self.lose(LossClass::Idle, Some(sample.cpu), 1);
+                self.lose(LossClass::Idle, Some(sample.cpu), sample.weight.into());
                 continue;
             }
             if self.given_up {
@@ -149,7 +159,10 @@ impl Drain {
             };
             match stacks {
                 Ok(stacks) => self.keep(sample, stacks),
-                Err(TablesFull) => self.lose(LossClass::TableFull, Some(sample.cpu), 1),
+                Err(TablesFull) => {
+                    let weight = sample.weight.into();
+                    self.lose(LossClass::TableFull, Some(sample.cpu), weight);
+                }
             }
         }
     }
@@ -172,6 +185,8 @@ impl Drain {
             slot,
             stacks,
             flags: sample.flags,
+            weight: sample.weight,
+            short: sample.short,
         });
     }
 
@@ -201,6 +216,7 @@ impl Drain {
             LossClass::Idle => self.totals.idle += count,
             LossClass::SideBand => self.totals.side_band_lost += count,
             LossClass::NotFollowed => self.totals.not_followed += count,
+            LossClass::Throttled => self.totals.throttled += count,
             class if class.is_lost_sample() => self.totals.lost += count,
             _ => {}
         }
@@ -219,10 +235,18 @@ impl Drain {
         // Stacks that wait belong to the segment, so its end waits for nothing.
         let closes = self.segment_is_due || self.writer.segment_is_full();
         let horizon = if closes { now } else { horizon };
-        if self.place_batch(processes, events, horizon).is_err() {
+        let mut placed = self.prepare_batch(processes, events, horizon);
+        while placed.is_ok() && !self.ready.is_empty() {
+            placed = self.place_ready();
+            if placed.is_ok() && !self.ready.is_empty() {
+                self.flush()?;
+            }
+        }
+        if placed.is_err() {
             // The tables are full to the format's limit. What this batch has written of processes may be in part,
             // so its samples cannot be trusted to them.
-            let lost = (self.ready.len() + self.waiting.len()) as u64;
+            let of_all = self.ready.iter().chain(&self.waiting);
+            let lost = of_all.map(|sample| u64::from(sample.weight)).sum();
             self.lose(LossClass::TableFull, None, lost);
             self.ready.clear();
             self.waiting.clear();
@@ -241,7 +265,8 @@ impl Drain {
         Ok(())
     }
 
-    fn place_batch(
+    /// Takes in what was told up to `horizon`, and finds the tasks of samples up to then.
+    fn prepare_batch(
         &mut self,
         processes: &mut Processes,
         events: &mut VecDeque<SideEvent>,
@@ -282,7 +307,19 @@ impl Drain {
             }
         }
         self.place_tasks(processes, horizon)?;
-        while let Some(sample) = self.ready.last() {
+        if self.ready.len() > FULL_FRAME {
+            // They take more than one frame, and what a frame has is not later than what the next one has.
+            self.ready
+                .sort_unstable_by_key(|sample| std::cmp::Reverse(sample.time));
+        }
+        Ok(())
+    }
+
+    /// Hands samples over until there are no more or a frame is full.
+    fn place_ready(&mut self) -> Result<(), TablesFull> {
+        while !self.writer.frame_is_full()
+            && let Some(sample) = self.ready.last()
+        {
             let slot = self.slots.get(sample.slot as usize);
             if let Some(task) = slot.and_then(|slot| slot.task) {
                 self.writer.sample_with(&PlacedSample {
@@ -290,14 +327,14 @@ impl Drain {
                     cpu: sample.cpu,
                     task,
                     stacks: sample.stacks,
-                    weight: 1,
+                    weight: sample.weight.into(),
                     flags: sample.flags,
                     event: 0,
                 })?;
                 self.totals.samples += 1;
                 if sample.flags & INCOMPLETE != 0 {
-                    let (flags, cpu) = (sample.flags, sample.cpu);
-                    self.count_incomplete(flags, cpu);
+                    let sample = *sample;
+                    self.count_incomplete(&sample);
                 }
             }
             self.ready.pop();
@@ -323,19 +360,25 @@ impl Drain {
     }
 
     /// Counts what is missing of a sample that is kept.
-    fn count_incomplete(&mut self, flags: u8, cpu: u32) {
+    fn count_incomplete(&mut self, sample: &Waiting) {
+        let Waiting { flags, cpu, .. } = *sample;
         let classes = [
             (sample_flags::USER_TRUNCATED, LossClass::UserTruncated),
             (sample_flags::KERNEL_TRUNCATED, LossClass::KernelTruncated),
             (sample_flags::USER_UNREADABLE, LossClass::UserUnreadable),
         ];
         for (flag, class) in classes {
-            if flags & flag != 0 {
+            let cut = flag & CUT != 0;
+            if flags & flag != 0 && !(cut && sample.short) {
                 self.writer.loss(class, Some(cpu), 1);
             }
         }
-        const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
-        self.totals.truncated += u64::from(flags & CUT != 0);
+        let cut = u64::from((flags & CUT).count_ones());
+        self.totals.truncated += u64::from(cut > 0);
+        if sample.short {
+            self.totals.shortened += u64::from(cut > 0);
+            self.writer.loss(LossClass::StackShortened, Some(cpu), cut);
+        }
     }
 
     /// Until its exec a launched command is us.

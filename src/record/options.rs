@@ -31,6 +31,8 @@ pub struct Options {
     pub idle: bool,
     /// Bytes of the ring of each CPU; `None` fits it to the rate.
     pub ring_bytes: Option<u32>,
+    /// Lower the rate when recording takes more than so many percent of one CPU.
+    pub cpu_limit: Option<f64>,
     /// Say nothing unless something is wrong.
     pub quiet: bool,
 }

@@ -167,6 +167,9 @@ impl Summary<'_> {
             idle,
             side_band_lost,
             not_followed,
+            shortened,
+            least_rate,
+            throttled,
         } = self.totals;
         let plural = |n: u64, one: &str, many: &str| {
             format!("{} {}", HumanCount(n), if n == 1 { one } else { many })
@@ -183,6 +186,12 @@ impl Summary<'_> {
             HumanCount(lost),
             HumanCount(truncated)
         );
+        if shortened > 0 {
+            text += &format!(
+                " ({} because the ring was nearly full)",
+                HumanCount(shortened)
+            );
+        }
         if idle > 0 {
             text += &format!(", idle left out {}", HumanCount(idle));
         }
@@ -195,9 +204,17 @@ impl Summary<'_> {
                 HumanCount(not_followed)
             );
         }
+        if throttled > 0 {
+            text += &format!(", throttled by the kernel {} times", HumanCount(throttled));
+        }
         if self.maps_missed > 0 {
             let processes = plural(self.maps_missed, "process", "processes");
             text += &format!(", mappings missed of {processes}");
+        }
+        if least_rate > 1 {
+            text += &format!(
+                "\nthe rate was lowered to keep the CPU limit, to 1/{least_rate} at the lowest"
+            );
         }
         let each = if samples > 0 {
             format!(", {:.1} bytes a sample", self.bytes as f64 / samples as f64)
@@ -265,6 +282,9 @@ mod tests {
             idle: 7,
             side_band_lost: 0,
             not_followed: 2,
+            shortened: 0,
+            least_rate: 0,
+            throttled: 0,
         };
         let summary = Summary {
             totals,

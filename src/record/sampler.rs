@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, bail};
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 
 use super::options::{Event, Rate};
+use super::sideband::{self, SideBand};
 use crate::event::Pid;
 
 /// Where events are opened.
@@ -25,6 +27,8 @@ pub struct SamplingEvents {
     counters: Vec<(Option<u32>, Counter)>,
     /// Which event it became.
     pub event: Event,
+    /// What was asked for, and what it is now.
+    asked: Rate,
     rate: Rate,
     /// The program they run.
     bpf: i32,
@@ -104,6 +108,8 @@ fn builder(event: Event, rate: Rate) -> Builder<'static> {
         Rate::Frequency(hz) => builder.sample_frequency(hz),
         Rate::Period(period) => builder.sample_period(period),
     };
+    // As the side-band, so that what the kernel tells of these events can come with it.
+    sideband::identified(&mut builder);
     builder
 }
 
@@ -168,6 +174,7 @@ impl SamplingEvents {
         Ok(SamplingEvents {
             counters,
             event,
+            asked: rate,
             rate,
             bpf,
             on_threads: matches!(places, Where::Threads(_)),
@@ -208,6 +215,35 @@ impl SamplingEvents {
         Ok(())
     }
 
+    /// Lets the kernel tell in the side-band of each CPU when it stops these events for a while. Events of threads belong to
+    /// no CPU's. Without it (older kernels) nothing else is different.
+    pub fn tell_throttling(&self, side_band: &SideBand) {
+        for (cpu, counter) in &self.counters {
+            if let Some(ring) = cpu.and_then(|cpu| side_band.fd(cpu)) {
+                // SAFETY: takes two descriptors that are open, by number.
+                unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT, ring) };
+            }
+        }
+    }
+
+    /// Samples at one in about `weight` of the rate asked for. What a sample then counts for.
+    pub fn set_fraction(&mut self, weight: u32) -> io::Result<u32> {
+        let (rate, weight) = fraction(self.asked, self.event, weight);
+        self.rate = rate;
+        let (Rate::Frequency(value) | Rate::Period(value)) = rate;
+        for (_, counter) in &self.counters {
+            // SAFETY: reads the number it is given a pointer to.
+            if unsafe { libc::ioctl(counter.as_raw_fd(), SET_PERIOD, &raw const value) } != 0 {
+                let err = io::Error::last_os_error();
+                // Of a thread that has ended.
+                if err.raw_os_error() != Some(libc::ESRCH) {
+                    return Err(err);
+                }
+            }
+        }
+        Ok(weight)
+    }
+
     /// Samples from now on.
     pub fn enable(&mut self) -> Result<()> {
         self.counters
@@ -220,6 +256,32 @@ impl SamplingEvents {
     pub fn disable(&mut self) {
         for (_, counter) in &mut self.counters {
             let _ = counter.disable();
+        }
+    }
+}
+
+/// `PERF_EVENT_IOC_PERIOD`: a period, or of events with a frequency the frequency.
+const SET_PERIOD: libc::Ioctl = 0x4008_2404;
+/// `PERF_EVENT_IOC_SET_OUTPUT`
+const SET_OUTPUT: libc::Ioctl = 0x2405;
+
+/// A rate of about one in `weight` of what was asked for, and the weight that makes it right.
+fn fraction(asked: Rate, event: Event, weight: u32) -> (Rate, u32) {
+    let of = u64::from(weight.max(1));
+    match (asked, event) {
+        (Rate::Period(period), _) => (Rate::Period(period.saturating_mul(of)), weight),
+        // The kernel has made a period of it.
+        (Rate::Frequency(hz), Event::CpuClock) => {
+            let period = 1_000_000_000 / hz.max(1);
+            (Rate::Period(period.saturating_mul(of)), weight)
+        }
+        // Only whole numbers are frequencies: one that divides what was asked for best.
+        (Rate::Frequency(hz), Event::Cycles) => {
+            let fits = |weight: &u32| *weight == 1 || u64::from(*weight) <= hz;
+            let candidates = (weight.max(1)..weight.max(1).saturating_mul(2)).filter(fits);
+            let best = candidates.min_by_key(|weight| hz % u64::from(*weight));
+            let weight = best.unwrap_or(1);
+            (Rate::Frequency(hz / u64::from(weight)), weight)
         }
     }
 }
@@ -252,6 +314,27 @@ mod tests {
         assert_eq!(of(libc::ESRCH), Some(LeftOut::Ended));
         assert_eq!(of(libc::EACCES), None);
         assert_eq!(of(libc::EMFILE), None);
+    }
+
+    /// Weight times rate is the rate asked for, as near as the kernel can be told.
+    #[test]
+    fn a_fraction_of_the_rate_has_the_weight_that_makes_up_for_it() {
+        let clock = |weight| fraction(Rate::Frequency(999), Event::CpuClock, weight);
+        assert_eq!(clock(1), (Rate::Period(1_001_001), 1));
+        assert_eq!(clock(8), (Rate::Period(8_008_008), 8));
+        let period = fraction(Rate::Period(500), Event::Cycles, 4);
+        assert_eq!(period, (Rate::Period(2000), 4));
+        for hz in [99, 100, 997, 4999, 20011] {
+            for weight in [1, 2, 4, 8, 16] {
+                let (rate, used) = fraction(Rate::Frequency(hz), Event::Cycles, weight);
+                let Rate::Frequency(got) = rate else {
+                    panic!("{rate:?}");
+                };
+                let missing = hz - got * u64::from(used);
+                assert!(missing * 50 <= hz, "{hz} Hz: {got} Hz of weight {used}");
+                assert!((weight..2 * weight).contains(&used));
+            }
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The perf side-band: the kernel's own account of fork, exec, exit, renaming and executable mappings, so that
 //! a process of a millisecond has its mappings too. One event for each CPU, which counts nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{ParseConfig, ParseResult, Parser};
 use perf_event::data::{
-    CGroup, Comm, Exit, Fork, KSymbol, KSymbolType, Lost, Mmap2, RecordMetadata, Visitor,
+    CGroup, Comm, Exit, Fork, KSymbol, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle, Visitor,
 };
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
@@ -86,6 +86,8 @@ pub enum SideKind {
     },
     /// The kernel had to drop so many records, or (0) some that are counted elsewhere.
     Lost(u64),
+    /// The kernel stopped the sampling event of this CPU for the rest of a tick.
+    Throttled(Option<u32>),
     /// There were so many more records lost where [`SideKind::Lost`] has been told already.
     MoreLost(u64),
 }
@@ -153,6 +155,8 @@ pub struct SideBand {
     pub has_build_ids: bool,
     /// What it has told of BPF programs.
     pub bpf_code: BpfCode,
+    /// How often the kernel stopped sampling for the rest of a tick, by CPU, since this was taken.
+    pub throttled: BTreeMap<Option<u32>, u64>,
 }
 
 impl SideBand {
@@ -162,6 +166,7 @@ impl SideBand {
             samplers: Vec::new(),
             has_build_ids: true,
             bpf_code: BpfCode::default(),
+            throttled: BTreeMap::new(),
         };
         for &cpu in cpus {
             match side_band.open_cpu(cpu) {
@@ -252,6 +257,10 @@ impl SideBand {
                 self.bpf_code.add(*start, *len, name);
                 false
             }
+            SideKind::Throttled(cpu) => {
+                *self.throttled.entry(*cpu).or_default() += 1;
+                false
+            }
             SideKind::Lost(_) => {
                 self.bpf_code.records_lost();
                 true
@@ -263,6 +272,14 @@ impl SideBand {
         events
             .make_contiguous()
             .sort_by_key(|event: &SideEvent| event.time);
+    }
+
+    /// The descriptor of `cpu`'s ring.
+    pub fn fd(&self, cpu: u32) -> Option<RawFd> {
+        let mut samplers = self.samplers.iter();
+        samplers
+            .find(|on| on.cpu == cpu)
+            .map(|on| on.sampler.as_raw_fd())
     }
 
     /// Descriptors that become readable when a ring is half full.
@@ -286,6 +303,14 @@ pub fn fuzz_record(record: &[u8], build_ids: bool) -> Option<SideEvent> {
     decode(record, config).ok().flatten()
 }
 
+/// Gives what the kernel tells of an event the ending that records here have: whose it is, when and where.
+pub(super) fn identified<'a, 'b>(builder: &'b mut Builder<'a>) -> &'b mut Builder<'a> {
+    builder
+        .sample_id_all(true)
+        .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
+        .clockid(Clock::BOOTTIME)
+}
+
 fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
     let mut builder = builder(build_ids);
     builder.any_pid().one_cpu(cpu as usize).build()
@@ -293,7 +318,7 @@ fn build(cpu: u32, build_ids: bool) -> io::Result<perf_event::Counter> {
 
 fn builder(build_ids: bool) -> Builder<'static> {
     let mut builder = Builder::new(Software::DUMMY);
-    builder
+    identified(&mut builder)
         .include_kernel()
         .include_hv()
         .mmap(true)
@@ -304,9 +329,6 @@ fn builder(build_ids: bool) -> Builder<'static> {
         .task(true)
         .cgroup(true)
         .ksymbol(true)
-        .sample_id_all(true)
-        .sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU)
-        .clockid(Clock::BOOTTIME)
         .wakeup_watermark(RING_BYTES / 2);
     builder
 }
@@ -334,6 +356,11 @@ impl<'a> Visitor<'a> for Decode {
 
     fn visit_unimplemented(self, _: RecordMetadata) -> Self::Output {
         None
+    }
+
+    fn visit_throttle(self, _: Throttle, metadata: RecordMetadata) -> Self::Output {
+        let cpu = metadata.sample_id().cpu();
+        Self::event(&metadata, SideKind::Throttled(cpu))
     }
 
     fn visit_lost(self, record: Lost, metadata: RecordMetadata) -> Self::Output {

@@ -13,6 +13,10 @@ pub struct RingSample<'a> {
     pub cpu: u32,
     /// [`sample_flags`].
     pub flags: u8,
+    /// How many samples at the rate asked for it stands for.
+    pub weight: u32,
+    /// Its stacks may be cut because the ring was nearly full.
+    pub short: bool,
     /// Who ran.
     pub sampled: Sampled,
     /// Kernel stack, leaf first.
@@ -29,6 +33,10 @@ pub struct Depths {
     /// Frames of a kernel stack.
     pub kernel: usize,
 }
+
+/// `SHORT_FRAMES` and `WEIGHT_SHIFT` of `bpf/profiler.h`.
+const SHORT_FRAMES: usize = 8;
+const WEIGHT_SHIFT: u32 = 16;
 
 /// Decodes one record. `None` when it is not what `bpf/profiler.h` says.
 pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
@@ -49,8 +57,19 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
     let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
     let kernel_thread = told(sample_flag::SAMPLE_KTHREAD);
     let in_exec = told(sample_flag::SAMPLE_IN_EXEC);
-    let flags = bit(user_len >= depths.user, sample_flags::USER_TRUNCATED)
-        | bit(kernel_len >= depths.kernel, sample_flags::KERNEL_TRUNCATED)
+    let short = told(sample_flag::SAMPLE_SHORT);
+    let kept = |depth: usize| {
+        if short {
+            depth.min(SHORT_FRAMES)
+        } else {
+            depth
+        }
+    };
+    let flags = bit(user_len >= kept(depths.user), sample_flags::USER_TRUNCATED)
+        | bit(
+            kernel_len >= kept(depths.kernel),
+            sample_flags::KERNEL_TRUNCATED,
+        )
         | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
         | bit(in_exec, sample_flags::IN_EXEC)
         | bit(
@@ -61,6 +80,8 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         time: Timestamp(head.time),
         cpu: head.cpu,
         flags,
+        weight: (head.flags.0 >> WEIGHT_SHIFT).max(1),
+        short,
         sampled: Sampled {
             key: ProcessKey {
                 tgid: Pid(head.tgid),
@@ -131,6 +152,21 @@ pub(super) mod tests {
     #[test]
     fn the_layout_has_no_padding() {
         assert_eq!(size_of::<sample_head>(), 64);
+    }
+
+    #[test]
+    fn a_sample_of_a_lowered_rate_has_a_weight() {
+        let of = |flags| {
+            let mut head = head();
+            head.flags = sample_flag(flags);
+            let words = record(&head, &[0xffff_8000, 0x1000, 0x2000]);
+            let sample = decode(bytes(&words), DEPTHS).expect("a sample");
+            (sample.weight, sample.short, sample.flags)
+        };
+        let in_kernel = sample_flags::IN_KERNEL;
+        assert_eq!(of(1), (1, false, in_kernel));
+        assert_eq!(of(1 | 64 << WEIGHT_SHIFT), (64, false, in_kernel));
+        assert_eq!(of(1 | 16 | 1 << WEIGHT_SHIFT), (1, true, in_kernel));
     }
 
     #[test]

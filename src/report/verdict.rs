@@ -209,9 +209,19 @@ pub(super) fn seconds(nanoseconds: u64) -> String {
 }
 
 fn samples(about: &About) -> String {
-    let mut line = format!("samples: {}; lost: {}", about.samples, about.lost);
+    let lowered = about.losses.contains_key(&LossClass::RateChanged);
+    let mut line = format!("samples: {}", about.samples);
+    if lowered && about.weight > about.samples {
+        line.push_str(&format!(
+            ", which count as {} because the rate was lowered",
+            about.weight
+        ));
+    }
+    line.push_str(&format!("; lost: {}", about.lost));
     if about.lost > 0 {
-        let taken = about.samples as f64 + about.lost as f64;
+        // Both as if sampled at the rate asked for.
+        let kept = if lowered { about.weight } else { about.samples };
+        let taken = kept.max(about.samples) as f64 + about.lost as f64;
         line.push_str(&format!(
             " ({:.1} % of those taken)",
             about.lost as f64 * 100.0 / taken
@@ -294,6 +304,30 @@ mod tests {
                 "truncated stacks: in 3 samples",
                 "capture: complete, ended by the time asked for",
             ]
+        );
+    }
+
+    /// Lost samples count for what they would have counted for, so they are compared with weights.
+    #[test]
+    fn samples_of_a_lowered_rate_say_what_they_count_as() {
+        let mut lowered = About {
+            weight: 1900,
+            ..about()
+        };
+        lowered.losses.insert(LossClass::RateChanged, 2);
+        let lines = opening(&lowered);
+        assert_eq!(
+            lines[3..6],
+            [
+                "samples: 900, which count as 1900 because the rate was lowered; lost: 100 (5.0 % of those taken)",
+                "lost by cause: ring full 100",
+                "left out or missing: idle 7, rate changed to keep the CPU limit 2",
+            ]
+        );
+        lowered.losses.remove(&LossClass::RateChanged);
+        assert_eq!(
+            opening(&lowered)[3],
+            "samples: 900; lost: 100 (10.0 % of those taken)"
         );
     }
 

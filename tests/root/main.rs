@@ -17,6 +17,7 @@ mod jit;
 mod kernel;
 mod killed;
 mod output;
+mod overload;
 mod pack;
 mod privileges;
 mod processes;

@@ -202,6 +202,82 @@ fn a25_two_capabilities_are_enough() {
     recorded.truth().check_count(&folded);
 }
 
+/// The profiler as nobody, with the two capabilities of its file and none of its caller's.
+fn with_file_capabilities(bench: &Bench) -> Command {
+    let command = as_nobody(bench, &[]);
+    let set = Command::new("setcap")
+        .arg("cap_bpf,cap_perfmon+ep")
+        .arg(bench.path("profiler"))
+        .status();
+    assert!(set.expect("setcap starts").success(), "setcap failed");
+    // All that a file can give, but nothing that it does not.
+    let mut with = Command::new("setpriv");
+    with.args(command.get_args().filter(|arg| {
+        let arg = arg.to_string_lossy();
+        !arg.starts_with("--bounding-set") && !arg.starts_with("--ambient-caps")
+    }));
+    with.current_dir(bench.path(""));
+    with
+}
+
+/// A user who is not root, by both ways to two capabilities: shares and counts are as root's, nothing else is held while it
+/// samples, and nothing is passed on.
+#[test]
+fn a25_a_user_with_file_or_ambient_capabilities_records() {
+    for by_file in [true, false] {
+        let bench = Bench::new();
+        let burn = bench.path(BURN_C.name);
+        fs::copy(BURN_C.build(), &burn).expect("a copy of the workload");
+        let mut command = match by_file {
+            true => with_file_capabilities(&bench),
+            false => as_nobody(&bench, &["bpf", "perfmon"]),
+        };
+        command
+            .args(["record", "-F", &HZ.to_string(), "-o"])
+            .arg(bench.capture());
+        command.arg("--").arg(&burn).args(["2", "0.8"]);
+        let running = Running::start_command_sampling(&bench, command);
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid()));
+        let status = status.expect("the recorder runs");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_else(|| panic!("no {name} in {status}"))
+                .trim()
+                .to_owned()
+        };
+        let mask = |name: &str| u64::from_str_radix(&field(name), 16).expect("a mask");
+        assert!(field("Uid:").starts_with("65534"), "{status}");
+        let two = 1 << 38 | 1 << 39;
+        let held = ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"].map(mask);
+        assert_eq!(held, [two, two, 0, 0], "by file: {by_file}");
+        let recorded = running.wait().ok();
+        let folded = recorded.folded();
+        recorded.truth().check_shares(&folded);
+        recorded.truth().check_count(&folded);
+    }
+}
+
+/// What a user without CAP_SYS_PTRACE and CAP_SYSLOG will not see is told in one line each, and kept in the capture.
+#[test]
+fn a25_what_is_not_permitted_is_told_once() {
+    let bench = Bench::new();
+    let _hidden = Setting::set("/proc/sys/kernel/kptr_restrict", "1");
+    let mut command = as_nobody(&bench, &["bpf", "perfmon"]);
+    command
+        .args(["record", "-a", "-d", "0.5", "-o"])
+        .arg(bench.capture());
+    let recorded = Running::start_command(&bench, command).wait().ok();
+    let verdict = recorded.folded().verdict;
+    for capability in ["CAP_SYS_PTRACE", "CAP_SYSLOG"] {
+        for (text, begins) in [(&recorded.stderr, "note: "), (&verdict, "# degraded: ")] {
+            let lines = text.lines().filter(|line| line.contains(capability));
+            let lines: Vec<_> = lines.collect();
+            assert_eq!(lines.len(), 1, "{capability} in {text}");
+            assert!(lines[0].starts_with(begins), "{}", lines[0]);
+        }
+    }
+}
+
 /// A21: when the kernel hides its addresses even from root, that is said and no kernel name is made
 /// up.
 #[test]

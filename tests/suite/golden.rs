@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bprof::capture::{IndexState, LossTotals, Reader};
-use bprof::event::{Pid, ProcessKey, Timestamp, sample_flags};
+use bprof::event::{LossClass, Pid, ProcessKey, Timestamp, sample_flags};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::end::EndReason;
 use bprof::format::header::{EventInfo, Sampling};
@@ -412,4 +412,36 @@ fn version_1_2_is_read_as_it_was_written() {
 fn version_1_2_is_reported_as_ever() {
     check_views("v1.2", "calls");
     check_views("v1.2", "family");
+}
+
+/// Version 1.3: the recorder lowered its rate to a part of what was asked for, and samples from then on count for more.
+#[test]
+fn version_1_3_is_read_as_it_was_written() {
+    for (name, weights, complete) in [
+        ("calls", [(1, 23), (16, 7)], true),
+        ("family", [(1, 11), (8, 17)], false),
+    ] {
+        let reader = Reader::open(&of_version("v1.3", &format!("{name}.bprof"))).unwrap();
+        assert_eq!(reader.damage(), [], "{RULE}");
+        assert_eq!(reader.version(), (1, 3));
+        assert_eq!(reader.end().is_some(), complete);
+        let mut counts = BTreeMap::new();
+        let mut losses = LossTotals::default();
+        for mut segment in reader.segments() {
+            while let Some(frame) = segment.next_frame().unwrap() {
+                for sample in frame.samples {
+                    *counts.entry(sample.weight).or_insert(0) += 1;
+                }
+            }
+            losses.merge(&segment.tables().losses);
+        }
+        assert_eq!(counts, BTreeMap::from(weights), "{name}");
+        assert_eq!(losses.of_class(LossClass::RateChanged), 1, "{name}");
+    }
+}
+
+#[test]
+fn version_1_3_is_reported_as_ever() {
+    check_views("v1.3", "calls");
+    check_views("v1.3", "family");
 }

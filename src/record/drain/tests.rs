@@ -564,6 +564,93 @@ fn malformed_records_are_counted() {
     assert_eq!(rig.finish().1.of_class(LossClass::Malformed), 2);
 }
 
+/// However much came at once (a recorder that was stopped): a frame takes only so many samples, and another takes the rest.
+#[test]
+fn a_batch_larger_than_a_frame_is_several_frames() {
+    const EACH: usize = 100;
+    const SAMPLES: usize = 3 * FULL_FRAME - FULL_FRAME % EACH;
+    let mut rig = Rig::new(Scope::All, None);
+    let head = |time: usize| sample_head {
+        time: time as u64,
+        start_time: TICK,
+        cgroup_id: 0,
+        tgid: NOBODY,
+        tid: NOBODY,
+        exec_id: 0,
+        cpu: time as u32 % 2,
+        kernel_frames: 0,
+        user_frames: 1,
+        flags: sample_flag(0),
+        comm: [0; 16],
+    };
+    // One CPU after the other, as rings are read.
+    let [even, odd] = [0, 1].map(|cpu| (0..SAMPLES).filter(move |time| time % 2 == cpu));
+    let times: Vec<usize> = even.chain(odd).collect();
+    for times in times.chunks(EACH) {
+        let records = times
+            .iter()
+            .map(|time| record(&head(2 * TICK as usize + time), &[0x1000]));
+        let records: Vec<Vec<u64>> = records.collect();
+        let records: Vec<&[u8]> = records.iter().map(|record| bytes(record)).collect();
+        rig.drain.take(&records);
+    }
+    rig.batch(3 * TICK);
+    assert_eq!(rig.drain.totals.samples, SAMPLES as u64);
+    assert_eq!(rig.drain.totals.lost, 0);
+    rig.drain.flush().expect("a file");
+    let reader = Reader::open(&rig.path).expect("a capture");
+    let frames = reader.frames().iter().map(|frame| &frame.descriptor);
+    let frames: Vec<_> = frames.filter(|frame| frame.samples > 0).collect();
+    let counts: Vec<u64> = frames.iter().map(|frame| frame.samples).collect();
+    let (full, rest) = (FULL_FRAME as u64, (SAMPLES - 2 * FULL_FRAME) as u64);
+    assert_eq!(counts, [full, full, rest]);
+    for pair in frames.windows(2) {
+        assert!(pair[0].last < pair[1].first, "frames that overlap in time");
+    }
+}
+
+/// A stack that was cut because the ring was nearly full is told apart from one that was deeper than the limit.
+#[test]
+fn stacks_cut_for_want_of_room_have_their_own_cause() {
+    let mut rig = Rig::new(Scope::All, None);
+    let frames: Vec<u64> = (1..=9).map(|frame| frame * 0x1000).collect();
+    let mut take = |flags: u32, kernel: usize, user: usize| {
+        let head = sample_head {
+            time: 2 * TICK,
+            start_time: TICK,
+            cgroup_id: 0,
+            tgid: NOBODY,
+            tid: NOBODY,
+            exec_id: 0,
+            cpu: 3,
+            kernel_frames: kernel as i16,
+            user_frames: user as i16,
+            flags: sample_flag(flags),
+            comm: [0; 16],
+        };
+        let stacks = [&frames[..kernel], &frames[..user]].concat();
+        rig.drain.take(&[bytes(&record(&head, &stacks))]);
+    };
+    let short = sample_flag::SAMPLE_SHORT.0;
+    take(short, 2, 8);
+    take(short, 8, 8);
+    take(short, 0, 7);
+    take(0, 8, 8);
+    rig.batch(3 * TICK);
+    let totals = rig.drain.totals;
+    assert_eq!(
+        (totals.samples, totals.truncated, totals.shortened),
+        (4, 2, 2)
+    );
+    let (_, losses) = rig.finish();
+    let of = |class| losses.of_class(class);
+    assert_eq!(of(LossClass::StackShortened), 3);
+    assert_eq!(
+        (of(LossClass::UserTruncated), of(LossClass::KernelTruncated)),
+        (0, 0)
+    );
+}
+
 mod own {
     //! With a process that is there: this one.
 

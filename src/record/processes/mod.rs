@@ -227,7 +227,7 @@ impl Processes {
                 return Ok(());
             }
             // Taken out before.
-            SideKind::BpfCode { .. } => return Ok(()),
+            SideKind::BpfCode { .. } | SideKind::Throttled(_) => return Ok(()),
             SideKind::Lost(count) => {
                 writer.loss(LossClass::SideBand, None, *count);
                 self.doubt_all();
@@ -295,6 +295,7 @@ impl Processes {
             }
             SideKind::Cgroup { .. }
             | SideKind::BpfCode { .. }
+            | SideKind::Throttled(_)
             | SideKind::Lost(_)
             | SideKind::MoreLost(_) => {}
         }

@@ -12,6 +12,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 
+use super::options::Target;
+
 /// How a requirement is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,6 +89,17 @@ pub fn check() -> Result<()> {
             None => anyhow!("{found}"),
             Some(fix) => anyhow!("{found}: {fix}"),
         }),
+    }
+}
+
+/// What a recording of `target` will lack that this user may not see, to be told before it begins.
+pub fn unseen(target: &Target) -> Option<&'static str> {
+    match target {
+        Target::System | Target::ProcessGroup(_) | Target::Session(_) | Target::Cgroup(_) => {
+            rights::others_unnamed()
+        }
+        // Whoever is chosen is one's own, as a rule; where not, the mappings missed are counted.
+        Target::Processes(_) | Target::Threads(_) | Target::Command(_) => None,
     }
 }
 

@@ -8,6 +8,16 @@ use super::{Finding, setting};
 pub(super) const SETCAP: &str =
     "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v profiler)";
 
+const NO_PTRACE: &str =
+    "without CAP_SYS_PTRACE other users' processes that run already have no names";
+
+/// What a recording of whoever runs will lack for want of CAP_SYS_PTRACE.
+pub(super) fn others_unnamed() -> Option<&'static str> {
+    let has = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    let may = has.is_ok_and(|has| has.contains(CapabilitySet::SYS_PTRACE));
+    (!may).then_some(NO_PTRACE)
+}
+
 /// Capabilities of this process.
 pub(super) fn capabilities() -> Finding {
     let has = rustix::thread::capabilities(None);
@@ -48,9 +58,7 @@ fn of_capabilities(has: CapabilitySet) -> Finding {
         return Finding::ok(WHAT, "all that are used");
     }
     let lacks = useful.iter().map(|name| match *name {
-        "CAP_SYS_PTRACE" => {
-            "without CAP_SYS_PTRACE other users' processes that run already have no names"
-        }
+        "CAP_SYS_PTRACE" => NO_PTRACE,
         _ => "without CAP_SYSLOG kernel names depend on kptr_restrict",
     });
     Finding::degraded(WHAT, lacks.collect::<Vec<_>>().join("; ")).fix(SETCAP)

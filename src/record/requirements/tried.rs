@@ -31,6 +31,7 @@ fn load() -> anyhow::Result<()> {
     Program::load(&Config {
         filter: Filter::None,
         skip_idle: true,
+        measured: true,
         depths: Depths {
             user: depth,
             kernel: depth,

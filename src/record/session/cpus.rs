@@ -149,10 +149,12 @@ impl Session<'_> {
         if let Some(ring) = self.setup.program.add_ring(cpu)? {
             self.rings.add(ring.as_fd(), self.setup.ring_bytes)?;
         }
-        Ok(self.setup.sampling.open_cpu(cpu)?)
+        self.setup.sampling.open_cpu(cpu)?;
+        self.setup.sampling.tell_throttling(&self.setup.side_band);
+        Ok(())
     }
 
-    fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         if !self.options.quiet {
             self.live.say(text);
         }

@@ -2,6 +2,7 @@
 
 mod cpus;
 mod finish;
+mod governor;
 mod room;
 mod setup;
 pub(super) use setup::memory_per_cpu;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::finish::{close, outlive};
+use self::governor::Governor;
 use self::room::Shortage;
 use self::setup::{SLOWEST_POLL, Setup, poll_interval};
 use super::bpf::Counters;
@@ -70,6 +72,10 @@ pub fn run(options: &Options) -> Result<u8> {
     let command = held.as_ref().map(|h| h.pid);
     let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
     setup.degraded.extend(missing);
+    if let Some(text) = requirements::unseen(&options.target) {
+        say(format!("note: {text}"));
+        setup.degraded.push(text.into());
+    }
     if setup.names.are_hidden() {
         let text = "kernel addresses are hidden (no CAP_SYSLOG, or kernel.kptr_restrict is 2): kernel frames will have \
                     no names, and interrupt work on idle CPUs cannot be told from idle";
@@ -181,6 +187,10 @@ struct Session<'a> {
     limited: Option<Shortage>,
     /// That the disk is slow has been told.
     told_behind: bool,
+    /// Where what recording may cost is limited.
+    governor: Option<Governor>,
+    /// The kernel's throttling has been told.
+    throttling_told: bool,
     began: Instant,
     next_flush: Instant,
     next_segment: Instant,
@@ -214,6 +224,11 @@ fn record(
     let began = Instant::now();
     let shared = command.is_some()
         && (std::io::stdout().is_terminal() || output::is_stdout(&options.output));
+    let governor = options
+        .cpu_limit
+        .map(|percent| Governor::new(percent, setup.rate, began))
+        .transpose()
+        .map_err(Failed::AtStart)?;
     let (outcome, signals, mut command, setup) = Session {
         options,
         signals,
@@ -226,6 +241,8 @@ fn record(
         live: Live::new(options.quiet, shared),
         limited,
         told_behind: false,
+        governor,
+        throttling_told: false,
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
@@ -448,9 +465,22 @@ impl Session<'_> {
             self.next_segment = now + SEGMENT;
             drain.segment_is_due = true;
         }
+        let throttled = std::mem::take(&mut self.setup.side_band.throttled);
+        for (cpu, times) in &throttled {
+            drain.lose(LossClass::Throttled, *cpu, *times);
+        }
         drain.flush()?;
         self.next_flush = now + FLUSH;
         drop(drain);
+        if !throttled.is_empty() && !std::mem::replace(&mut self.throttling_told, true) {
+            let limit =
+                sampler::max_frequency().map_or_else(String::new, |hz| format!(", now {hz}"));
+            self.live.say(&format!(
+                "warning: the kernel throttles sampling (kernel.perf_event_max_sample_rate{limit}): samples are missing; \
+                 a lower -F avoids it"
+            ));
+        }
+        self.govern(now)?;
         self.write_aid(false)
     }
 

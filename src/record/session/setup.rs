@@ -62,6 +62,7 @@ impl Setup {
         let mut program = Program::load(&Config {
             filter: filter(found, command, options.inherit)?,
             skip_idle: !options.idle,
+            measured: options.cpu_limit.is_some(),
             depths,
             ring_bytes,
             online: &online,
@@ -94,6 +95,7 @@ impl Setup {
             degraded.push(text);
         };
         let sampling = SamplingEvents::open(event, rate, &places, program.fd(), &mut warn)?;
+        sampling.tell_throttling(&side_band);
         if !side_band.has_build_ids {
             warn("this kernel tells no build IDs (5.12 does): files are read for them".into());
         }
