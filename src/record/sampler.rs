@@ -278,7 +278,7 @@ fn fraction(asked: Rate, event: Event, weight: u32) -> (Rate, u32) {
         // Only whole numbers are frequencies: one that divides what was asked for best.
         (Rate::Frequency(hz), Event::Cycles) => {
             let fits = |weight: &u32| *weight == 1 || u64::from(*weight) <= hz;
-            let candidates = (weight.max(1)..weight.max(1).saturating_mul(2)).filter(fits);
+            let candidates = (weight.max(1)..weight.max(1).saturating_mul(3)).filter(fits);
             let best = candidates.min_by_key(|weight| hz % u64::from(*weight));
             let weight = best.unwrap_or(1);
             (Rate::Frequency(hz / u64::from(weight)), weight)
@@ -332,7 +332,7 @@ mod tests {
                 };
                 let missing = hz - got * u64::from(used);
                 assert!(missing * 50 <= hz, "{hz} Hz: {got} Hz of weight {used}");
-                assert!((weight..2 * weight).contains(&used));
+                assert!((weight..3 * weight).contains(&used));
             }
         }
     }
