@@ -1,5 +1,5 @@
 //! What `profiler pack` appends, so that names need none of the recording machine's files: the symbols of the offsets
-//! hit ([`symbols`]), whole symbol tables ([`table`]), and the files themselves in pieces ([`file`]).
+//! hit ([`symbols`]), whole symbol tables ([`table`]), and the files themselves in pieces ([`file`](mod@file)).
 //!
 //! Everything is filed under the identity of the mapped file ([`FileKey`]), never under its path alone.
 

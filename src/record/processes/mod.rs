@@ -70,7 +70,7 @@ pub struct Processes {
     pub sampled: u64,
     /// Of these, with mappings that could not be read.
     pub maps_missed: u64,
-    /// Processes of which the kernel has taken perf events away; see [`Process::is_in_exec`].
+    /// Processes of which the kernel has taken perf events away; see `Process::is_in_exec`.
     pub without_events: Vec<Pid>,
     /// Where processes of the capture have the vdso: start and end.
     vdso: BTreeMap<u64, u64>,
