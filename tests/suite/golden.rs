@@ -25,7 +25,7 @@ pub fn golden(name: &str) -> PathBuf {
     of_version("v1", name)
 }
 
-fn of_version(version: &str, name: &str) -> PathBuf {
+pub fn of_version(version: &str, name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     dir.join(version).join(name)
 }

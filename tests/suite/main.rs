@@ -6,6 +6,7 @@ mod debuginfod;
 mod exports;
 mod format;
 mod golden;
+mod hostile;
 mod info;
 mod pack;
 mod packed;
