@@ -183,7 +183,8 @@ fn a_size_is_kept_to() {
         recorded.stderr
     );
     let len = fs::metadata(bench.capture()).expect("a capture").len();
-    assert!((25_000..=100_000).contains(&len), "{len}");
+    // A first frame can be too large already; it is counted then.
+    assert!(len <= 100_000, "{len}");
     assert!(verified(&bench.capture()).ends_with("no damage, complete\n"));
     let (top, _) = recorded.report(&["--top", "5"]);
     assert!(top.contains("ended by the size asked for"), "{top}");
