@@ -203,13 +203,16 @@ fn missing(reader: &Reader) -> u64 {
         missing += u64::from(sequence.saturating_sub(next));
         next = sequence.saturating_add(1);
     }
-    let last = reader.frames().last().map_or(0, |entry| entry.offset);
+    let last = reader.frames().last();
+    // Behind an end there is an index, which is no frame.
+    let ended = last.is_some_and(|entry| entry.descriptor.kind == FrameKind::End);
+    let last = last.map_or(0, |entry| entry.offset);
     let behind = |kind: &DamageKind| {
         use DamageKind::{Foreign, Missing, Repeated};
         !matches!(kind, Repeated(_) | Foreign { .. } | Missing { .. })
     };
     let mut damage = reader.damage().iter();
-    missing + u64::from(damage.any(|d| d.offset > last && behind(&d.kind)))
+    missing + u64::from(!ended && damage.any(|d| d.offset > last && behind(&d.kind)))
 }
 
 /// A segment of its own that holds nothing but what was left out.
