@@ -359,8 +359,13 @@ impl<'a> Visitor<'a> for Decode {
     }
 
     fn visit_throttle(self, _: Throttle, metadata: RecordMetadata) -> Self::Output {
-        let cpu = metadata.sample_id().cpu();
-        Self::event(&metadata, SideKind::Throttled(cpu))
+        let id = metadata.sample_id();
+        // The kernel counts samples by the tick. A CPU that idles has no ticks, and reaches the limit whatever the rate is:
+        // what it does not take then are samples of idling.
+        if id.tid() == Some(0) {
+            return None;
+        }
+        Self::event(&metadata, SideKind::Throttled(id.cpu()))
     }
 
     fn visit_lost(self, record: Lost, metadata: RecordMetadata) -> Self::Output {

@@ -205,5 +205,9 @@ fn a_cpu_limit_lowers_the_rate_and_weights_make_up_for_it() {
     assert!(changes == told && told > 0, "{changes}, {told} told");
     let samples = recorded.summary_number("sample");
     let all = f64::from(HZ) * truth.sum();
-    assert!((samples as f64) < 0.7 * all, "{samples} of {all} samples");
+    assert!(
+        (samples as f64) < 0.7 * all,
+        "{samples} of {all} samples: {}",
+        recorded.stderr
+    );
 }

@@ -266,7 +266,9 @@ impl Recorded {
 
     /// The number before `word` or its plural in the summary: `recorded N samples of M processes`.
     pub fn summary_number(&self, word: &str) -> u64 {
-        let words: Vec<&str> = self.stderr.split_whitespace().collect();
+        // What is told before it has numbers too.
+        let summary = self.stderr.find("recorded ").unwrap_or(0);
+        let words: Vec<&str> = self.stderr[summary..].split_whitespace().collect();
         let plain = |w: &str| w.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
         words
             .windows(2)
