@@ -13,7 +13,8 @@ use crate::record::rooted::{Root, open_child};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
-/// Of the end of what has been read, so much is compared before what follows is taken for its continuation.
+/// Of the beginning and of the end of what has been read, so much is compared before what follows is taken for its
+/// continuation.
 const TAIL: usize = 64;
 /// File systems stamp with a coarse clock, and clocks are set (ns).
 const CLOCKS_DIFFER: i64 = 1_000_000_000;
@@ -98,6 +99,8 @@ pub struct MapFile {
     seen: Option<State>,
     /// Bytes of whole lines taken in.
     offset: u64,
+    /// The first of these.
+    head: Vec<u8>,
     /// The last of these.
     tail: Vec<u8>,
 }
@@ -136,18 +139,20 @@ impl MapFile {
             return Found::Grown;
         }
         self.offset = 0;
+        self.head.clear();
         self.tail.clear();
         Found::Anew
     }
 
     /// Whether what has been read is still in front of what follows.
     fn continues(&self, file: &File) -> bool {
-        let mut tail = [0; TAIL];
-        let Some(tail) = tail.get_mut(..self.tail.len()) else {
-            return false;
+        let is_there = |known: &[u8], start: u64| {
+            let mut now = [0; TAIL];
+            now.get_mut(..known.len())
+                .is_some_and(|now| file.read_exact_at(now, start).is_ok() && *now == *known)
         };
-        let start = self.offset.saturating_sub(tail.len() as u64);
-        file.read_exact_at(tail, start).is_ok() && *tail == *self.tail
+        let tail = self.offset.saturating_sub(self.tail.len() as u64);
+        is_there(&self.head, 0) && is_there(&self.tail, tail)
     }
 
     /// Reads on for about a chunk, and hands out whole lines. `false` at the end: what has no newline yet waits.
@@ -182,10 +187,12 @@ impl MapFile {
             }
         }
         self.offset += whole.len() as u64;
-        if !whole.is_empty() {
-            let from = whole.len().saturating_sub(TAIL);
-            self.tail = whole.get(from..).unwrap_or_default().to_vec();
-        }
+        let missing = TAIL.saturating_sub(self.head.len());
+        self.head.extend(whole.iter().take(missing));
+        let from = whole.len().saturating_sub(TAIL);
+        self.tail.extend(whole.get(from..).unwrap_or_default());
+        let more = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..more);
         full
     }
 }
@@ -229,6 +236,20 @@ mod tests {
         std::fs::write(&path, "10 1 other\n".repeat(9)).unwrap();
         assert_eq!(map.look(Some(&place)), Found::Anew);
         assert_eq!(all(&mut map).len(), 9);
+        std::fs::write(&path, "50 1 short\n").unwrap();
+        assert_eq!(map.look(Some(&place)), Found::Anew);
+        assert_eq!(all(&mut map), ["short"]);
+
+        // Its last line is where it was, after others.
+        std::fs::write(&path, "one 1\n50 1 short\n").unwrap();
+        assert_eq!(map.look(Some(&place)), Found::Anew);
+        assert_eq!(all(&mut map), ["short"]);
+        append(&path, "60 1 next\n");
+        assert_eq!(map.look(Some(&place)), Found::Grown);
+        assert_eq!(all(&mut map), ["next"]);
+        std::fs::write(&path, "two 2\n50 1 short\n60 1 next\n70 1 more\n").unwrap();
+        assert_eq!(map.look(Some(&place)), Found::Anew);
+        assert_eq!(all(&mut map), ["short", "next", "more"]);
         std::fs::write(&path, "50 1 short\n").unwrap();
         assert_eq!(map.look(Some(&place)), Found::Anew);
         assert_eq!(all(&mut map), ["short"]);
