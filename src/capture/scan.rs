@@ -359,25 +359,14 @@ fn find_frame(source: &Source, from: u64) -> io::Result<Option<u64>> {
 mod tests {
     use super::*;
     use crate::capture::source::READ;
-    use crate::event::Timestamp;
     use crate::format::descriptor::FrameKind;
 
     /// A frame of a kind nobody knows, with `content` bytes.
     fn frame(sequence: u32, content: usize) -> Vec<u8> {
         let descriptor = Descriptor {
-            kind: FrameKind::from_number(200),
-            required: false,
             sequence,
-            segment: 0,
-            ordinal: 0,
             compressed: content as u64,
-            uncompressed: 0,
-            first: Timestamp::ZERO,
-            last: Timestamp::ZERO,
-            samples: 0,
-            lost: 0,
-            truncated: 0,
-            data_crc: 0,
+            ..Descriptor::of_kind(FrameKind::from_number(200))
         };
         let mut out = skippable_frame(descriptor::LEN as u32);
         descriptor.encode(&mut out);
