@@ -24,5 +24,6 @@ mod privileges;
 mod processes;
 mod room;
 mod roundtrip;
+mod soak;
 mod stacks;
 mod targets;
