@@ -137,7 +137,11 @@ impl Container {
         }
         let mut features = HashMap::new();
         if damage.is_none() {
-            features = read_features(&file, meta.len(), data.end(), flags);
+            let whole;
+            (features, whole) = read_features(&file, meta.len(), data.end(), flags);
+            if !whole {
+                damage = Some("the file is cut behind its records".to_owned());
+            }
         }
         let mut list = read_attrs(&file, meta.len(), attr_section, attr_size)?;
         name_events(&mut list, features.get(&feature::EVENT_DESC));
@@ -224,9 +228,15 @@ impl Container {
     }
 }
 
-/// The table of features is behind the records, in the order of their numbers.
-fn read_features(file: &File, len: u64, mut place: u64, flags: [u64; 4]) -> HashMap<u32, Vec<u8>> {
-    let mut features = HashMap::new();
+/// The table of features is behind the records, in the order of their numbers. Gives those that are read here, and whether
+/// the file has all of them.
+fn read_features(
+    file: &File,
+    len: u64,
+    mut place: u64,
+    flags: [u64; 4],
+) -> (HashMap<u32, Vec<u8>>, bool) {
+    let (mut features, mut whole) = (HashMap::new(), true);
     for number in 0..256u32 {
         let word = flags.get(number as usize / 64).copied().unwrap_or(0);
         if word >> (number % 64) & 1 == 0 {
@@ -237,16 +247,19 @@ fn read_features(file: &File, len: u64, mut place: u64, flags: [u64; 4]) -> Hash
             size: 16,
         };
         place = entry.end();
-        if !feature::READ.contains(&number) {
-            continue;
-        }
         let section = entry.read(file, len);
         let section = section.and_then(|bytes| Section::take(&mut Bytes(&bytes)));
-        if let Some(content) = section.and_then(|section| section.read(file, len)) {
+        let Some(section) = section.filter(|section| section.end() <= len) else {
+            whole = false;
+            continue;
+        };
+        if feature::READ.contains(&number)
+            && let Some(content) = section.read(file, len)
+        {
             features.insert(number, content);
         }
     }
-    features
+    (features, whole)
 }
 
 /// The events of a file, each with a section of ids.
