@@ -9,6 +9,7 @@ use crate::pipeline::packing::Level;
 
 #[cfg(feature = "record")]
 pub mod record;
+pub mod views;
 
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]
@@ -165,9 +166,9 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "pprof", "firefox", "speedscope"])]
     pub output: Option<PathBuf>,
 
-    /// With --missing: print JSON
-    #[arg(long, requires = "missing")]
-    pub json: bool,
+    /// Tables, trees and comparisons.
+    #[command(flatten)]
+    pub tables: views::TableArgs,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
     #[arg(long, value_name = "PCT", value_parser = percentage)]
