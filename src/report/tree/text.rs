@@ -29,6 +29,7 @@ pub fn write(
         lines.add(functions, node);
         Ok(())
     })?;
+    lines.flush();
     layout::head(about(of, options, walk.sums()), options.style, out)?;
     let (bold, end) = options.style.bold();
     writeln!(out, "{bold}{}{end}", lines.title())?;
@@ -79,7 +80,22 @@ struct Lines<'a> {
     more: Vec<bool>,
     /// By depth: the module.
     modules: Vec<Option<NameId>>,
+    /// The line of the node before, of which there may be more.
+    last: Option<Line>,
     out: String,
+}
+
+/// A function, once or calling itself.
+struct Line {
+    function: Option<u32>,
+    times: usize,
+    /// `None` where it goes on with a chain.
+    total: Option<u64>,
+    own: u64,
+    share: f64,
+    branches: String,
+    name: String,
+    module: Option<String>,
 }
 
 impl<'a> Lines<'a> {
@@ -93,6 +109,7 @@ impl<'a> Lines<'a> {
             digits: sums.base.to_string().len().max("samples".len()),
             more: Vec::new(),
             modules: Vec::new(),
+            last: None,
             out: String::new(),
         }
     }
@@ -108,45 +125,77 @@ impl<'a> Lines<'a> {
     }
 
     fn add(&mut self, functions: &Functions, node: Node<'_>) {
-        let share = percent(node.total, self.base);
-        let (start, end) = self.style.tint(share);
+        let branches = self.branches(node);
+        let (name, module) = self.name(functions, node);
+        let function = match node.label {
+            Label::Function(number) => Some(number),
+            _ => None,
+        };
+        if let Some(last) = &mut self.last
+            && node.joins
+            && function.is_some()
+            && last.function == function
+        {
+            last.times += 1;
+            last.own = node.own;
+            return;
+        }
+        self.flush();
+        self.last = Some(Line {
+            function,
+            times: 1,
+            total: (!node.joins).then_some(node.total),
+            own: node.own,
+            branches,
+            name,
+            module,
+            share: percent(node.total, self.base),
+        });
+    }
+
+    /// Writes the line that waits for more of the same function.
+    fn flush(&mut self) {
+        let Some(of) = self.last.take() else { return };
+        let (start, end) = self.style.tint(of.share);
         let digits = self.digits;
-        let mut line = match node.joins {
+        let mut line = match of.total {
             // As many as the node before.
-            true => format!("{:digits$}{:9}", "", ""),
-            false => format!("{:>digits$}  {share:>6.2}%", node.total),
+            None => format!("{:digits$}{:9}", "", ""),
+            Some(total) => format!("{total:>digits$}  {:>6.2}%", of.share),
         };
         if self.has_own() {
-            line.push_str(&match node.own {
+            line.push_str(&match of.own {
                 0 => format!("{:9}", ""),
                 own => format!("  {:>6.2}%", percent(own, self.base)),
             });
         }
-        let counts = line.width();
-        let branches = self.branches(node);
+        let mut times = match of.times {
+            1 => String::new(),
+            times => format!(" ×{times}"),
+        };
         let mut left = usize::MAX;
-        let mut shown = branches.clone();
+        let mut shown = of.branches;
         if let Some(width) = self.style.width {
-            let room = width.saturating_sub(counts + 2);
+            let room = width.saturating_sub(line.width() + 2);
             // The last branches say where a deep node is; those before are for the nodes above.
-            let most = room.saturating_sub(NAME_MIN).max(8);
-            let used = branches.chars().count();
+            let name = (of.name.width() + times.width()).min(NAME_MIN);
+            let most = room.saturating_sub(name).max(8);
+            let used = shown.chars().count();
             if used > most {
-                let kept = branches.chars().skip(used - (most - 1));
+                let kept = shown.chars().skip(used - (most - 1));
                 shown = std::iter::once('…').chain(kept).collect();
             }
-            left = room.saturating_sub(shown.chars().count()).max(8);
+            left = room.saturating_sub(shown.chars().count() + times.width());
+            left = left.max(8);
         }
-        let (name, module) = self.name(functions, node);
         let (dim, plain) = self.style.dim();
-        let name = cut(&name, left);
-        let module = match module {
-            Some(module) if name.width() + module.width() + 2 <= left => {
-                format!("  {dim}{module}{plain}")
-            }
-            _ => String::new(),
-        };
-        let line = format!("{start}{line}{end}  {dim}{shown}{plain}{start}{name}{end}{module}");
+        let name = cut(&of.name, left);
+        if let Some(module) = of.module
+            && name.width() + module.width() + 2 <= left
+        {
+            times.push_str(&format!("  {dim}{module}{plain}"));
+        }
+        let line = format!("{start}{line}{end}  {dim}{shown}{plain}{start}{name}{end}{times}");
         self.out.push_str(line.trim_end());
         self.out.push('\n');
     }
@@ -373,6 +422,29 @@ samples   total%
             "{text}"
         );
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_again_and_again_is_one_line() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "f", "f", "f", "g", "f"], 6);
+        b.row(p, &["other", "f", "f"], 2);
+        b.row(p, &["other", "f", "f", "f"], 2);
+        let mut out = Vec::new();
+        write(&b.profile, Of::All, TWO, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expected = "\
+     10  100.00%           all
+      6   60.00%           ├─ main  mod
+                           │  f ×3
+                           │  g
+                   60.00%  │  f
+      4   40.00%           └─ other  mod
+                   20.00%     f ×2
+      2   20.00%   20.00%     └─ f
+";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]
