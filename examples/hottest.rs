@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bprof::capture::{CaptureError, Reader};
-use bprof::pipeline;
+use bprof::pipeline::{self, Request};
 use bprof::report::top;
-use bprof::symbolize::Options;
 
 fn main() -> ExitCode {
     let Some(path) = std::env::args_os().nth(1).map(PathBuf::from) else {
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
 fn hottest(path: &std::path::Path) -> Result<String, CaptureError> {
     let reader = Reader::open(path)?;
     // Names come from the capture itself and from this machine's files, if they are those that were recorded.
-    let profile = pipeline::profile(&reader, Options::default(), &mut (), &mut |message| {
+    let profile = pipeline::profile(&reader, Request::default(), &mut (), &mut |message| {
         eprintln!("{message}")
     });
     // Most samples of its own first.

@@ -34,7 +34,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let reader = Reader::open("tests/golden/v1.2/calls.bprof".as_ref())?;
 //! let options = Options { symfs: vec!["tests/golden/v1.2/files".into()], ..Options::default() };
-//! let profile = pipeline::profile(&reader, options, &mut (), &mut |warning| eprintln!("{warning}"));
+//! let profile = pipeline::profile(&reader, options.into(), &mut (), &mut |warning| eprintln!("{warning}"));
 //! assert_eq!(profile.total_weight(), profile.about.samples);
 //!
 //! let functions = top::functions(&profile);

@@ -4,17 +4,22 @@
 //! Text here is true: names are as in the files, only invalid UTF-8 is replaced. Each view makes it safe
 //! for its own output.
 
+mod about;
+mod group;
 mod stacks;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 
+pub use about::{About, Event, Selected};
+pub use group::{By, Group};
 pub use stacks::{Callees, Stacks};
 
-use crate::event::{BuildId, LossClass, MappedFile, Pid, ProcessKey, Timestamp};
+use crate::event::{BuildId, MappedFile, Pid, Timestamp};
 
 /// Number of a string in [`Names`].
 pub type NameId = u32;
@@ -32,6 +37,8 @@ pub enum FrameKind {
     Kernel,
     /// Not a function: callers beyond this point were cut off.
     Truncated,
+    /// Not a function either: stands for frames that were not asked for, in whose place samples are counted.
+    LeftOut,
 }
 
 /// A function in a stack, or the label that stands for one without a name.
@@ -45,6 +52,25 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Was inlined into the frame before it.
     pub inlined: bool,
+    /// Where in the source the sample was; `None` also where frames were not asked to differ by it.
+    pub source: Option<SourceLine>,
+    /// Bytes from the start of the function to the sampled address; `None` for what was inlined, where the start is not known, and where
+    /// frames were not asked to differ by it.
+    pub address: Option<u64>,
+}
+
+impl Frame {
+    /// A function, as long as nothing is asked but what it is.
+    pub fn new(name: NameId, module: NameId, kind: FrameKind) -> Frame {
+        Frame {
+            name,
+            module,
+            kind,
+            inlined: false,
+            source: None,
+            address: None,
+        }
+    }
 }
 
 /// Interned strings and frames.
@@ -111,26 +137,30 @@ impl Names {
         id
     }
 
+    /// What a frame is called, with what else frames differ by: `main`, `main+0x1c`, `main app.c:12`. True text.
+    pub fn frame_text(&self, frame: &Frame) -> Cow<'_, str> {
+        let mut text = Cow::Borrowed(self.text(frame.name));
+        if let Some(address) = frame.address {
+            text.to_mut().push_str(&format!("+{address:#x}"));
+        }
+        if let Some(source) = frame.source {
+            let source = format!(" {}:{}", self.text(source.file), source.line);
+            text.to_mut().push_str(&source);
+        }
+        text
+    }
+
     /// All frames, by number.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 }
 
-/// A process under one name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Process {
-    /// Who.
-    pub key: ProcessKey,
-    /// Its name: the leader's, or the program's when a dynamic loader was told to run one.
-    pub name: NameId,
-}
-
-/// How often one stack was seen in one process.
+/// How often one stack was seen in one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Index into [`Profile::processes`].
-    pub process: u32,
+    /// Index into [`Profile::groups`].
+    pub group: u32,
     /// Index into [`About::events`].
     pub event: u8,
     /// Root first: the truncation marker if any, user frames, kernel frames.
@@ -150,9 +180,11 @@ pub struct Profile {
     pub names: Names,
     /// Stacks.
     pub stacks: Stacks,
-    /// Processes, each once per name it had.
-    pub processes: Vec<Process>,
-    /// Counts; no two rows have the same process, event and stack.
+    /// What the rows are grouped by.
+    pub by: By,
+    /// The groups. A process is one for each name it had.
+    pub groups: Vec<Group>,
+    /// Counts, in the order of groups; no two rows have the same group, event and stack.
     pub rows: Vec<Row>,
     /// How many frames have names.
     pub naming: Naming,
@@ -167,63 +199,12 @@ impl Profile {
             .iter()
             .fold(0, |sum, row| sum.saturating_add(row.weight))
     }
-}
 
-/// Facts of the capture: where from, what was asked, how much of it is there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
-    /// Host name.
-    pub host: String,
-    /// Kernel release and machine.
-    pub kernel: String,
-    /// CPUs online.
-    pub cpus: u32,
-    /// Program that recorded.
-    pub tool: String,
-    /// What was to be sampled.
-    pub target: String,
-    /// Sampled events with their rates.
-    pub events: Vec<Event>,
-    /// Add this to a [`Timestamp`] for nanoseconds since 1970.
-    pub wall_offset_ns: i64,
-    /// First and last sample.
-    pub span: Option<(Timestamp, Timestamp)>,
-    /// Samples in the capture.
-    pub samples: u64,
-    /// Sum of their weights; 0 where it is not known yet.
-    pub weight: u64,
-    /// Samples that are known to be lost.
-    pub lost: u64,
-    /// Everything lost or left out, by cause, where the cause is known already.
-    pub losses: BTreeMap<LossClass, u64>,
-    /// Samples with a stack cut at the depth limit.
-    pub truncated: u64,
-    /// Why recording ended; `None` when the capture does not say (it was cut short).
-    pub ended: Option<String>,
-    /// Bytes at the end that are not a whole frame.
-    pub cut_bytes: u64,
-    /// What is damaged, with its place.
-    pub damage: Vec<String>,
-    /// Samples that are in damaged frames and not in the report, as far as known.
-    pub damaged_samples: u64,
-    /// What the recorder could not have, one sentence each.
-    pub degraded: Vec<String>,
-}
-
-impl About {
-    /// Whether bytes of the capture are not what was written.
-    pub fn is_damaged(&self) -> bool {
-        !self.damage.is_empty()
+    /// The true text of a group's root frame; `None` where stacks have no root frame.
+    pub fn root(&self, group: u32) -> Option<&str> {
+        let group = self.groups.get(group as usize)?;
+        (self.by != By::None).then(|| self.names.text(group.label))
     }
-}
-
-/// A sampled event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// `cycles`, `cpu-clock`.
-    pub name: String,
-    /// In words: `99 Hz`, `every 1000000`.
-    pub rate: String,
 }
 
 /// Why a frame has no name.
@@ -375,7 +356,7 @@ impl MissingKind {
 }
 
 /// A place in source text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine {
     /// Path.
     pub file: NameId,
@@ -420,6 +401,8 @@ pub struct SampleView<'a> {
     pub comm: &'a str,
     /// Process name.
     pub process: &'a str,
+    /// Label of its group: see [`Group::label`].
+    pub group: &'a str,
     /// Index into [`About::events`].
     pub event: u8,
     /// [`crate::event::sample_flags`].
@@ -460,12 +443,7 @@ mod tests {
         assert_eq!(names.intern_bytes(b"x\xff"), names.intern("x\u{fffd}"));
         assert_eq!(names.text(99), "");
 
-        let frame = |name| Frame {
-            name,
-            module: 0,
-            kind: FrameKind::User,
-            inlined: false,
-        };
+        let frame = |name| Frame::new(name, 0, FrameKind::User);
         let (main, leaf) = (names.frame_id(frame(a)), names.frame_id(frame(b)));
         let mut stacks = Stacks::default();
         let root = stacks.push(0, main);

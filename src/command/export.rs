@@ -8,11 +8,10 @@ use anyhow::bail;
 use crate::capture::Reader;
 use crate::cli::ViewArgs;
 use crate::format::header::Sampling;
-use crate::pipeline::{self, Sink, Summary};
+use crate::pipeline::{self, Request, Sink, Summary};
 use crate::profile::{About, Names, SampleView};
 use crate::report::samples::EventUnit;
 use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
-use crate::symbolize::Options;
 
 use super::output::{self, Output};
 
@@ -76,7 +75,7 @@ pub(super) fn units(reader: &Reader) -> Vec<EventUnit> {
 pub fn write(
     export: Export,
     reader: &Reader,
-    options: Options,
+    request: Request,
     output: Output,
     warn: &mut dyn FnMut(&str),
 ) -> io::Result<Summary> {
@@ -86,7 +85,7 @@ pub fn write(
         output,
         collector: Collector::None,
     };
-    let summary = pipeline::stream(reader, options, &mut exporter, warn)?;
+    let summary = pipeline::stream(reader, request, &mut exporter, warn)?;
     let Exporter {
         mut output,
         collector,

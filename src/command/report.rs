@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use crate::capture::Reader;
 use crate::cli::ReportArgs;
-use crate::pipeline::{self, Sink};
+use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, missing, standard, verdict};
 use crate::symbolize::Options;
@@ -20,13 +20,13 @@ use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let options = Options {
+    let request = Request::from(Options {
         // Other views show no lines.
         lines: args.view.standard || args.view.pprof.is_some(),
         ..symbol_options(&args.names)?
-    };
+    });
     if let Some(before) = &args.tables.diff {
-        return table::compare(args, before, options);
+        return table::compare(args, before, request);
     }
     let reader = open(&args.file)?;
     let export = Export::wanted(&args.view);
@@ -45,7 +45,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         export.check(target, to_stdout)?;
     }
     let output = Output::open(target, &args.file)?;
-    let made = report(args, &reader, options, output, to_stdout);
+    let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
         finish(args, &args.file, &done)
     })
@@ -81,13 +81,13 @@ pub(super) struct Done {
 fn report(
     args: &ReportArgs,
     reader: &Reader,
-    options: Options,
+    request: Request,
     mut output: Output,
     to_stdout: bool,
 ) -> anyhow::Result<Done> {
     let mut warn = |message: &str| tell(message);
     if let Some((export, _)) = Export::wanted(&args.view) {
-        let summary = export::write(export, reader, options, output, &mut warn)?;
+        let summary = export::write(export, reader, request, output, &mut warn)?;
         return Ok(Done {
             about: summary.about,
             naming: summary.naming,
@@ -98,7 +98,7 @@ fn report(
             output,
             samples: standard::Samples::default(),
         };
-        let summary = pipeline::stream(reader, options, &mut sink, &mut warn)?;
+        let summary = pipeline::stream(reader, request, &mut sink, &mut warn)?;
         output = sink.output;
         standard::closing(
             &summary.about,
@@ -114,9 +114,9 @@ fn report(
     }
     let mut progress = Bar::new(reader.frames().len());
     let profile = if args.view.missing {
-        pipeline::profile_with_missing(reader, options, &mut progress, &mut warn)
+        pipeline::profile_with_missing(reader, request, &mut progress, &mut warn)
     } else {
-        pipeline::profile(reader, options, &mut progress, &mut warn)
+        pipeline::profile(reader, request, &mut progress, &mut warn)
     };
     if args.view.missing && args.tables.json {
         tell_verdict(&profile);

@@ -12,13 +12,12 @@ use super::progress::Bar;
 use super::report::{Done, ends, finish, tell_verdict};
 use super::{open, tell};
 use crate::cli::ReportArgs;
-use crate::pipeline;
+use crate::pipeline::{self, Request};
 use crate::profile::Profile;
 use crate::report::callers;
 use crate::report::diff::{self, Input, Joined};
 use crate::report::layout::Style;
 use crate::report::{top, tree};
-use crate::symbolize::Options;
 
 /// Functions of the default view.
 const TOP: usize = 20;
@@ -115,7 +114,7 @@ pub fn print(
 }
 
 /// Compares a capture with the one before.
-pub fn compare(args: &ReportArgs, before: &Path, options: Options) -> anyhow::Result<ExitCode> {
+pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
     if [before, &args.file]
         .iter()
         .all(|path| *path == Path::new("-"))
@@ -133,7 +132,7 @@ pub fn compare(args: &ReportArgs, before: &Path, options: Options) -> anyhow::Re
         let reader = open(path)?;
         let mut progress = Bar::new(reader.frames().len());
         let mut warn = |message: &str| tell(message);
-        let profile = pipeline::profile(&reader, options.clone(), &mut progress, &mut warn);
+        let profile = pipeline::profile(&reader, request.clone(), &mut progress, &mut warn);
         profiles.push((path, profile, units(&reader)));
     }
     let inputs: Vec<Input<'_>> = profiles

@@ -50,6 +50,8 @@ pub(super) fn about(reader: &Reader) -> About {
         damage: reader.damage().iter().map(ToString::to_string).collect(),
         damaged_samples: 0,
         degraded: header.degraded.clone(),
+        selected: None,
+        shape: Vec::new(),
     };
     for damage in reader.damage() {
         about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);

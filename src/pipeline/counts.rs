@@ -3,6 +3,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use super::grouping::Contexts;
 use super::segment::Key;
 use super::tally::Count;
 
@@ -48,14 +49,34 @@ impl Counts {
         }
     }
 
-    /// Each key once, ascending; nothing is counted after it.
-    pub fn take_sorted(&mut self) -> impl Iterator<Item = (Key, Count)> + '_ {
+    /// Each key once with its context, ascending by key and then by context; nothing is counted after it. Where `contexts` are
+    /// given, they are what the keys have in place of views.
+    pub fn take_sorted(
+        &mut self,
+        contexts: Option<&Contexts>,
+    ) -> impl Iterator<Item = (Key, u32, Count)> + '_ {
         self.first.clear();
         self.others.clear();
-        self.list.sort_unstable_by_key(|(key, _)| *key);
-        self.list
-            .drain(..)
-            .map(|(key, count)| (Key::unpack(key), count))
+        let mut of_contexts = Vec::new();
+        match contexts {
+            None => self.list.sort_unstable_by_key(|(key, _)| *key),
+            Some(contexts) => {
+                of_contexts.extend(self.list.drain(..).map(|(packed, count)| {
+                    let key = Key::unpack(packed);
+                    let (view, _) = contexts.of(key.view);
+                    (Key { view, ..key }.pack(), key.view, count)
+                }));
+                of_contexts.sort_unstable_by_key(|(key, context, _)| (*key, *context));
+            }
+        }
+        let of_views = self.list.drain(..).map(|(packed, count)| {
+            let key = Key::unpack(packed);
+            (key, key.view, count)
+        });
+        let of_contexts = of_contexts
+            .into_iter()
+            .map(|(packed, context, count)| (Key::unpack(packed), context, count));
+        of_views.chain(of_contexts)
     }
 }
 
@@ -86,16 +107,36 @@ mod tests {
                 counts.add(key(1, i % 4, i % 3), 2);
                 counts.add(key(0, 2, 0), u64::from(i));
             }
-            let list: Vec<_> = counts.take_sorted().collect();
+            let list: Vec<_> = counts.take_sorted(None).collect();
             assert_eq!(list.len(), 13, "round {round}");
             assert!(list.windows(2).all(|two| two[0].0 < two[1].0));
             assert_eq!(list[0].0, key(0, 2, 0));
-            assert_eq!((list[0].1.samples, list[0].1.weight), (1000, 499_500));
+            assert_eq!((list[0].2.samples, list[0].2.weight), (1000, 499_500));
             assert_eq!(list[1].0, key(1, 0, 0));
-            assert_eq!((list[1].1.samples, list[1].1.weight), (84, 168));
-            let all: u64 = list.iter().map(|(_, count)| count.samples).sum();
+            assert_eq!((list[1].2.samples, list[1].2.weight), (84, 168));
+            let all: u64 = list.iter().map(|(.., count)| count.samples).sum();
             assert_eq!(all, 2000);
         }
-        assert_eq!(counts.take_sorted().count(), 0);
+        assert_eq!(counts.take_sorted(None).count(), 0);
+    }
+
+    #[test]
+    fn counts_of_contexts_follow_the_key_of_their_view() {
+        let (mut counts, mut contexts) = (Counts::default(), Contexts::default());
+        counts.resize(10);
+        for (view, detail, user) in [(5, 0, 1), (4, 0, 1), (5, 1, 1), (5, 0, 2), (5, 1, 1)] {
+            counts.add(key(contexts.number(view, detail), user, 0), 1);
+        }
+        let list: Vec<_> = counts
+            .take_sorted(Some(&contexts))
+            .map(|(key, context, count)| (key.view, key.user, contexts.of(context), count.samples))
+            .collect();
+        let expected = [
+            (4, 1, (4, 0), 1),
+            (5, 1, (5, 0), 1),
+            (5, 1, (5, 1), 2),
+            (5, 2, (5, 0), 1),
+        ];
+        assert_eq!(list, expected);
     }
 }

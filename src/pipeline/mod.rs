@@ -21,12 +21,16 @@
 
 mod about;
 mod counts;
+mod grouping;
 mod inventory;
 mod lists;
 mod missing;
 mod pack;
 pub mod packing;
+mod request;
 mod segment;
+pub mod selection;
+mod shape;
 mod stacks;
 mod stream;
 mod tally;
@@ -35,13 +39,16 @@ use std::thread;
 
 use crate::capture::{Aids, Reader};
 use crate::event::BuildId;
-use crate::profile::{Frame, FrameKind, NameId, Names, Profile, Row, StackId};
+use crate::profile::{Profile, Row};
 use crate::symbolize::{Aid, KernelIdentity, Options, PlaceId, Symbolizer};
 
 pub use inventory::inventory;
 pub use pack::{Hits, hits};
+pub use request::{Request, Shape};
+pub use selection::Selection;
 pub use stream::{Sink, Summary, stream};
 
+use grouping::Grouping;
 use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
 use tally::{Part, Rows};
 
@@ -62,17 +69,17 @@ impl Progress for () {
     fn done(&mut self) {}
 }
 
-/// Counts all samples of a capture by process and stack, with names.
+/// Counts the samples asked for by group and stack, with names.
 ///
 /// Damage costs the samples in it, not the report: it is told in [`Profile::about`]. Messages about files
 /// that could not be used as wished go to `warn`.
 pub fn profile(
     reader: &Reader,
-    options: Options,
+    request: Request,
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let mut counter = Counter::new(reader, options, progress);
+    let mut counter = Counter::new(reader, request, progress);
     progress.symbolizing();
     counter.resolve(warn);
     let profile = counter.finish();
@@ -83,11 +90,11 @@ pub fn profile(
 /// As [`profile`], and finds out what would have to be brought to name the frames without a name.
 pub fn profile_with_missing(
     reader: &Reader,
-    options: Options,
+    request: Request,
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let mut counter = Counter::new(reader, options, progress);
+    let mut counter = Counter::new(reader, request, progress);
     progress.symbolizing();
     counter.resolve(warn);
     let missing = missing::missing(&counter);
@@ -140,6 +147,7 @@ struct Counter {
     profile: Profile,
     kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
+    shape: Shape,
     stacks: PlaceStacks,
     rows: Rows,
     /// What is to be added to these when names are looked up, which needs neither.
@@ -148,11 +156,22 @@ struct Counter {
 
 impl Counter {
     /// Counts all samples; nothing is named yet.
-    fn new(reader: &Reader, options: Options, progress: &mut dyn Progress) -> Counter {
-        let (mut symbolizer, damage) = symbolizer(reader, options);
+    fn new(reader: &Reader, request: Request, progress: &mut dyn Progress) -> Counter {
+        let Request {
+            mut symbols,
+            by,
+            shape,
+            ..
+        } = request;
+        symbols.lines |= shape.lines;
+        let (mut symbolizer, damage) = symbolizer(reader, symbols);
         let mut about = about::about(reader);
+        let grouping = Grouping {
+            by,
+            host: about.host.clone(),
+        };
         let kernel_build_id = reader.header().kernel_build_id.clone();
-        let (tally, parts) = tally::count(reader, symbolizer.perf_maps(), progress);
+        let (tally, parts) = tally::count(reader, &grouping, symbolizer.perf_maps(), progress);
         about.damage.extend(damage);
         about.damage.extend(tally.about.damage);
         let damaged = tally.about.damaged_samples;
@@ -164,11 +183,13 @@ impl Counter {
             profile: Profile {
                 about,
                 names: tally.names,
-                processes: tally.processes,
+                by,
+                groups: tally.groups,
                 ..Profile::default()
             },
             kernel_build_id,
             symbolizer,
+            shape,
             stacks: tally.stacks,
             rows: tally.rows,
             parts,
@@ -192,23 +213,28 @@ impl Counter {
     }
 
     fn finish(mut self) -> Profile {
-        let named = self.named_stacks();
+        let named = shape::named_stacks(
+            &self.stacks,
+            &self.symbolizer,
+            &self.shape,
+            &mut self.profile.names,
+            &mut self.profile.stacks,
+        );
         let rows = std::mem::take(&mut self.rows);
         let mut rows: Vec<Row> = rows
             .iter()
-            .map(|((process, event, stack), count)| Row {
-                process,
+            .map(|((group, event, stack), count)| Row {
+                group,
                 event,
                 stack: named.get(stack as usize).copied().unwrap_or(0),
                 samples: count.samples,
                 weight: count.weight,
             })
             .collect();
-        rows.sort_unstable_by_key(|row| (row.process, row.event, row.stack));
+        rows.sort_unstable_by_key(|row| (row.group, row.event, row.stack));
         // Stacks of places that have the same names are one.
         rows.dedup_by(|row, kept| {
-            let same =
-                (row.process, row.event, row.stack) == (kept.process, kept.event, kept.stack);
+            let same = (row.group, row.event, row.stack) == (kept.group, kept.event, kept.stack);
             if same {
                 kept.samples = kept.samples.saturating_add(row.samples);
                 kept.weight = kept.weight.saturating_add(row.weight);
@@ -263,36 +289,4 @@ impl Counter {
             }
         }
     }
-
-    /// The named stack of each stack of places, the empty one first.
-    fn named_stacks(&mut self) -> Vec<StackId> {
-        let marker = truncation_marker(&mut self.profile.names);
-        let stacks = &mut self.profile.stacks;
-        let mut named: Vec<StackId> = Vec::with_capacity(self.stacks.len() + 1);
-        named.push(0);
-        for (caller, place) in self.stacks.nodes() {
-            let mut stack = named.get(caller as usize).copied().unwrap_or(0);
-            if place == CUT {
-                stack = stacks.push(stack, marker);
-            } else if let Some(resolution) = self.symbolizer.resolution(place) {
-                for part in &resolution.chain {
-                    stack = stacks.push(stack, part.frame);
-                }
-            }
-            named.push(stack);
-        }
-        named
-    }
-}
-
-/// The frame that stands where callers were cut off.
-fn truncation_marker(names: &mut Names) -> u32 {
-    let name: NameId = names.intern("[truncated]");
-    let frame = Frame {
-        name,
-        module: Names::EMPTY,
-        kind: FrameKind::Truncated,
-        inlined: false,
-    };
-    names.frame_id(frame)
 }

@@ -30,7 +30,7 @@ pub fn hits(
         lines: true,
         ..options
     };
-    let mut counter = Counter::new(reader, options, progress);
+    let mut counter = Counter::new(reader, options.into(), progress);
     progress.symbolizing();
     counter.resolve(warn);
     progress.done();

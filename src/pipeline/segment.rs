@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::capture::Tables;
 use crate::event::{MappedFile, MappedKind, Timestamp, sample_flags};
-use crate::format::process::Task;
+use crate::format::process::{StringId, Task};
 use crate::format::samples::Sample;
 use crate::profile::Reason;
 use crate::symbolize::perf_map::PerfMaps;
@@ -123,7 +123,7 @@ impl Segment {
         &mut self,
         tables: &Tables,
         samples: &[Sample],
-        mut each: impl FnMut(&Sample, Key),
+        mut each: impl FnMut(&Segment, &Sample, Key),
     ) {
         self.apply(tables);
         self.tasks.clear();
@@ -137,7 +137,7 @@ impl Segment {
             let Some(task) = tables.tasks.get(sample.task as usize) else {
                 continue;
             };
-            each(sample, self.key(sample, task, *view));
+            each(self, sample, self.key(sample, task, *view));
         }
         self.frame_views = frame_views;
     }
@@ -240,6 +240,24 @@ impl Segment {
             return program.unwrap_or(comm);
         }
         comm
+    }
+
+    /// Path of the program that ran in a view; of one that a dynamic loader was told to run, its path.
+    pub fn program<'a>(&self, view: ViewId, tables: &'a Tables) -> Option<&'a [u8]> {
+        let view = self.view(view);
+        self.timeline
+            .program(view, of_timeline(tables), &tables.files)
+    }
+
+    /// Whether a view is one of a kernel thread.
+    pub fn is_kernel(&self, view: ViewId) -> bool {
+        self.timeline.is_kernel(self.view(view).process)
+    }
+
+    /// The cgroup a sample was taken in: number of its path.
+    pub fn cgroup(&self, sample: &Sample, tables: &Tables) -> Option<StringId> {
+        let task = tables.task(sample.task)?;
+        self.timeline.cgroup(task.process, sample.time)
     }
 
     /// The place of a user address.

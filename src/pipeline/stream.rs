@@ -9,12 +9,13 @@ use crate::capture::{Damage, Reader, Tables};
 use crate::event::{Pid, Timestamp, sample_flags};
 use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, SampleFrame, SampleView};
-use crate::symbolize::{Options, PlaceId, Symbolizer};
+use crate::symbolize::{PlaceId, Symbolizer};
 
+use super::grouping::Grouping;
 use super::lists::{FrameLists, Frames, Held};
 use super::segment::{Key, Segment, ViewId};
 use super::stacks::{BEFORE_EXEC, STRAY};
-use super::{about, symbolizer};
+use super::{Request, about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
 pub trait Sink {
@@ -57,17 +58,23 @@ const MOST_UNNAMED: usize = 1 << 20;
 /// one, by what the descriptors say. Where too many would have to wait, `warn` is told, and they do not.
 pub fn stream<S: Sink>(
     reader: &Reader,
-    options: Options,
+    request: Request,
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
-    let (symbolizer, damage) = symbolizer(reader, options);
+    let Request { symbols, by, .. } = request;
+    let (symbolizer, damage) = symbolizer(reader, symbols);
     let mut about = about::about(reader);
+    let grouping = Grouping {
+        by,
+        host: about.host.clone(),
+    };
     about.damage.extend(damage);
     sink.open(&about)?;
     sink.flush()?;
     let mut stream = Stream {
         about,
+        grouping,
         names: Names::default(),
         symbolizer,
         waiting: BinaryHeap::new(),
@@ -88,7 +95,7 @@ pub fn stream<S: Sink>(
             match segment_reader.next_frame() {
                 Ok(Some(frame)) => {
                     let mut keys = Vec::with_capacity(frame.samples.len());
-                    segment.frame(frame.tables, frame.samples, |sample, key| {
+                    segment.frame(frame.tables, frame.samples, |_, sample, key| {
                         keys.push((*sample, key));
                     });
                     // So that what comes before `bound` can be given while the rest is still looked up.
@@ -146,6 +153,7 @@ fn earliest_after(reader: &Reader) -> Vec<Timestamp> {
 
 struct Stream {
     about: About,
+    grouping: Grouping,
     names: Names,
     symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
@@ -168,6 +176,7 @@ struct Waiting {
     tid: Pid,
     comm: NameId,
     process: NameId,
+    group: NameId,
     kernel: Frames,
     user: Frames,
 }
@@ -208,8 +217,9 @@ impl Stream {
         segment: &mut Segment,
         lists: &mut FrameLists,
     ) -> usize {
-        // Names of processes are found once for each view.
+        // Names of processes are found once for each view, those of groups with what else they depend on.
         let mut processes: HashMap<ViewId, NameId> = HashMap::new();
+        let mut groups: HashMap<(ViewId, u32), NameId> = HashMap::new();
         let mut taken = 0;
         for &(sample, key) in samples {
             if taken > 0 && self.is_full() {
@@ -226,6 +236,12 @@ impl Stream {
                 let name = segment.process_name(key.view, tables);
                 self.names.intern_bytes(name)
             });
+            let context = (key.view, self.grouping.detail(&sample, segment, tables));
+            let group = *groups.entry(context).or_insert_with(|| {
+                let names = &mut self.names;
+                let group = self.grouping.group(context, segment, tables, names);
+                group.map_or(Names::EMPTY, |group| group.label)
+            });
             self.waiting.push(Waiting {
                 sample,
                 number: self.given,
@@ -233,6 +249,7 @@ impl Stream {
                 tid: task.tid,
                 comm: self.names.intern_bytes(tables.string(task.comm)),
                 process,
+                group,
                 kernel,
                 user,
             });
@@ -328,6 +345,7 @@ impl Stream {
             tid: next.tid,
             comm: self.names.text(next.comm),
             process: self.names.text(next.process),
+            group: self.names.text(next.group),
             event: next.sample.event,
             flags,
             weight: next.sample.weight,

@@ -9,12 +9,12 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::counts::Counts;
+use super::grouping::{Contexts, Grouping, Memo};
 use super::segment::Segment;
 use super::stacks::{Lookup, PlaceStacks, place_stacks};
 use super::{Progress, about};
 use crate::capture::{Reader, SegmentReader};
-use crate::event::ProcessKey;
-use crate::profile::{About, Names, Process};
+use crate::profile::{About, Group, Names};
 use crate::symbolize::perf_map::PerfMaps;
 use crate::symbolize::{PlaceId, Places};
 
@@ -37,28 +37,28 @@ impl Count {
     }
 }
 
-/// (process, event, stack of places): what a row of the profile comes from.
+/// (group, event, stack of places): what a row of the profile comes from.
 pub(super) type PlaceRow = (u32, u8, u32);
 
-/// Counts of rows. Most stacks are of one process only: its count is by the stack's number, and only those of others are
+/// Counts of rows. Most stacks are of one group only: its count is by the stack's number, and only those of others are
 /// looked for.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Process, event and count of each stack; no samples where there are none yet.
+    /// Group, event and count of each stack; no samples where there are none yet.
     first: Vec<(u32, u8, Count)>,
     others: HashMap<PlaceRow, Count, FixedState>,
 }
 
 impl Rows {
     pub fn add(&mut self, row: PlaceRow, count: Count) {
-        let (process, event, stack) = row;
+        let (group, event, stack) = row;
         let at = stack as usize;
         if self.first.len() <= at {
             self.first.resize(at + 1, (0, 0, Count::default()));
         }
         match self.first.get_mut(at) {
-            Some(first) if first.2.samples == 0 => *first = (process, event, count),
-            Some(first) if (first.0, first.1) == (process, event) => first.2.add(count),
+            Some(first) if first.2.samples == 0 => *first = (group, event, count),
+            Some(first) if (first.0, first.1) == (group, event) => first.2.add(count),
             _ => self.others.entry(row).or_default().add(count),
         }
     }
@@ -66,8 +66,7 @@ impl Rows {
     pub fn iter(&self) -> impl Iterator<Item = (PlaceRow, Count)> + '_ {
         let first = self.first.iter().enumerate();
         let first = first.filter(|(_, (.., count))| count.samples > 0);
-        let first =
-            first.map(|(at, (process, event, count))| ((*process, *event, at as u32), *count));
+        let first = first.map(|(at, (group, event, count))| ((*group, *event, at as u32), *count));
         first.chain(self.others.iter().map(|(row, count)| (*row, *count)))
     }
 }
@@ -77,10 +76,10 @@ impl Rows {
 pub(super) struct Tally {
     /// Samples, losses and damage of these segments; nothing else.
     pub about: About,
-    /// Names of processes.
+    /// Labels of groups.
     pub names: Names,
-    pub processes: Vec<Process>,
-    process_index: HashMap<Process, u32>,
+    pub groups: Vec<Group>,
+    group_index: HashMap<Group, u32>,
     pub places: Places,
     pub stacks: PlaceStacks,
     pub rows: Rows,
@@ -90,6 +89,7 @@ pub(super) struct Tally {
 /// its own, in their order; all else is there.
 pub(super) fn count(
     reader: &Reader,
+    grouping: &Grouping,
     perf_maps: &Arc<PerfMaps>,
     progress: &mut dyn Progress,
 ) -> (Tally, Vec<Part>) {
@@ -105,9 +105,15 @@ pub(super) fn count(
                         stacks: place_stacks(),
                         ..Tally::default()
                     };
-                    let (mut counts, mut lookup) = (Counts::default(), Lookup::new());
+                    let mut desk = Desk {
+                        grouping,
+                        perf_maps,
+                        counts: Counts::default(),
+                        contexts: Contexts::default(),
+                        lookup: Lookup::new(),
+                    };
                     for segment in segments {
-                        tally.segment(segment, perf_maps, (&mut counts, &mut lookup), &|| {
+                        tally.segment(segment, &mut desk, &|| {
                             // Nobody listens any more only when all is over.
                             let _ = tell.send(());
                         });
@@ -163,15 +169,32 @@ fn deal(reader: &Reader) -> Vec<Vec<SegmentReader<'_>>> {
     parts
 }
 
+/// What a thread counts by and with.
+struct Desk<'a> {
+    grouping: &'a Grouping,
+    perf_maps: &'a Arc<PerfMaps>,
+    counts: Counts,
+    contexts: Contexts,
+    lookup: Lookup,
+}
+
 impl Tally {
     /// Counts one segment by numbers, then turns the numbers into places.
     fn segment(
         &mut self,
         mut reader: SegmentReader<'_>,
-        perf_maps: &Arc<PerfMaps>,
-        (counts, lookup): (&mut Counts, &mut Lookup),
+        desk: &mut Desk<'_>,
         frame_read: &dyn Fn(),
     ) {
+        let Desk {
+            grouping,
+            perf_maps,
+            counts,
+            contexts,
+            lookup,
+        } = desk;
+        contexts.clear();
+        let parted = grouping.parts_views();
         let about = &mut self.about;
         let mut segment = Segment::new(Arc::clone(perf_maps));
         loop {
@@ -179,7 +202,11 @@ impl Tally {
                 Ok(Some(frame)) => {
                     let samples = frame.samples;
                     counts.resize(frame.tables.user.nodes.len() + 1);
-                    segment.frame(frame.tables, samples, |sample, key| {
+                    segment.frame(frame.tables, samples, |segment, sample, mut key| {
+                        if parted {
+                            let detail = grouping.detail(sample, segment, frame.tables);
+                            key.view = contexts.number(key.view, detail);
+                        }
                         counts.add(key, sample.weight);
                     });
                     about.samples = about.samples.saturating_add(samples.len() as u64);
@@ -197,44 +224,35 @@ impl Tally {
         about::add_losses(about, &tables.losses);
 
         // In a fixed order, so that equal captures give equal numbers.
-        let counts = counts.take_sorted();
+        let counts = counts.take_sorted(parted.then_some(&*contexts));
         lookup.begin(tables);
-        // Keys of one view follow each other.
-        let mut of_view = None;
-        for (key, count) in counts {
-            let stack = lookup.stack(
-                key,
-                &mut segment,
-                tables,
-                &mut self.places,
-                &mut self.stacks,
-            );
-            let process = match of_view {
-                Some((view, process)) if view == key.view => process,
-                _ => {
-                    let name = segment.process_name(key.view, tables);
-                    let process = segment.process(key.view);
-                    process.map(|process| self.process(process, name))
-                }
+        let mut groups = Memo::default();
+        let mut last = None;
+        for (key, context, count) in counts {
+            // Counts of one stack in several groups follow each other.
+            let stack = match last {
+                Some((known, stack)) if known == key => stack,
+                _ => lookup.stack(
+                    key,
+                    &mut segment,
+                    tables,
+                    &mut self.places,
+                    &mut self.stacks,
+                ),
             };
-            of_view = Some((key.view, process));
-            if let Some(process) = process {
-                self.rows.add((process, key.event, stack), count);
+            last = Some((key, stack));
+            let group = groups.get(context, || {
+                let context = match parted {
+                    true => contexts.of(context),
+                    false => (context, 0),
+                };
+                let group = grouping.group(context, &segment, tables, &mut self.names);
+                group.map(|group| number(&mut self.groups, &mut self.group_index, group))
+            });
+            if let Some(group) = group {
+                self.rows.add((group, key.event, stack), count);
             }
         }
-    }
-
-    fn process(&mut self, key: ProcessKey, name: &[u8]) -> u32 {
-        let name = self.names.intern_bytes(name);
-        self.process_number(Process { key, name })
-    }
-
-    fn process_number(&mut self, process: Process) -> u32 {
-        let processes = &mut self.processes;
-        *self.process_index.entry(process).or_insert_with(|| {
-            processes.push(process);
-            processes.len() as u32 - 1
-        })
     }
 
     /// Adds what the segments that follow have, but for their stacks and rows.
@@ -248,16 +266,17 @@ impl Tally {
             let sum = about.losses.entry(class).or_default();
             *sum = sum.saturating_add(count);
         }
-        let processes: Vec<u32> = other
-            .processes
+        let groups: Vec<u32> = other
+            .groups
             .iter()
-            .map(|process| {
-                let name = self.names.intern(other.names.text(process.name));
-                self.process_number(Process { name, ..*process })
+            .map(|group| {
+                let label = self.names.intern(other.names.text(group.label));
+                let group = Group { label, ..*group };
+                number(&mut self.groups, &mut self.group_index, group)
             })
             .collect();
         Part {
-            processes,
+            groups,
             places: self.places.merge(&other.places),
             stacks: other.stacks,
             rows: other.rows,
@@ -265,10 +284,18 @@ impl Tally {
     }
 }
 
+/// The number of a group.
+fn number(groups: &mut Vec<Group>, index: &mut HashMap<Group, u32>, group: Group) -> u32 {
+    *index.entry(group).or_insert_with(|| {
+        groups.push(group);
+        groups.len() as u32 - 1
+    })
+}
+
 /// Stacks and rows that were counted for themselves, and the numbers that others have for what they are of.
 #[derive(Debug)]
 pub(super) struct Part {
-    processes: Vec<u32>,
+    groups: Vec<u32>,
     places: Vec<PlaceId>,
     stacks: PlaceStacks,
     rows: Rows,
@@ -285,10 +312,10 @@ impl Part {
             let place = self.places.get(place as usize).copied().unwrap_or(place);
             stacks.push(all_stacks.push(caller, place));
         }
-        for ((process, event, stack), count) in self.rows.iter() {
+        for ((group, event, stack), count) in self.rows.iter() {
             let number = |list: &[u32], i: u32| list.get(i as usize).copied().unwrap_or(0);
-            let process = number(&self.processes, process);
-            all_rows.add((process, event, number(&stacks, stack)), count);
+            let group = number(&self.groups, group);
+            all_rows.add((group, event, number(&stacks, stack)), count);
         }
     }
 }
@@ -298,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_of_several_processes_has_a_row_for_each() {
+    fn a_stack_of_several_groups_has_a_row_for_each() {
         let mut rows = Rows::default();
         let one = Count {
             samples: 1,

@@ -1,4 +1,5 @@
-//! `comm-pid;main;...;leaf COUNT`: one line per stack, root first, for flame graph tools.
+//! `comm-pid;main;...;leaf COUNT`: one line per stack, root first, for flame graph tools. The first frame is the group, if there
+//! are groups; a stack without any frame is `[no frames]` where there are none.
 //!
 //! Lines are in the order of their bytes and each stack occurs once, so that two runs on one capture are
 //! identical. Frames of the kernel end in `_[k]`, a cut stack has `[truncated]` where frames are missing,
@@ -9,12 +10,15 @@ use std::io::{self, Write};
 
 use hashbrown::HashMap;
 
-use crate::profile::{Callees, FrameKind, Profile, Row, StackId, Stacks};
+use crate::profile::{By, Callees, FrameKind, Profile, Row, StackId, Stacks};
 
 use super::text;
 
 /// Name of the frame that stands where callers were cut off.
 pub const TRUNCATED: &str = "[truncated]";
+
+/// What stands for a stack without any frame where there is no root frame either.
+pub(super) const NO_FRAMES: &str = "[no frames]";
 
 /// Writes the whole profile.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
@@ -39,13 +43,14 @@ pub fn for_each_line(
     for (number, runs) in runs.chunk_by(|a, b| a.root == b.root).enumerate() {
         let rows = || runs.iter().flat_map(|run| run.rows);
         let text = runs.first().map_or("", |run| texts.text(run.root));
-        let own = rows().filter(|row| row.stack == 0);
+        let is_own = |row: &&Row| row.stack == 0 && texts.no_frames.is_none();
+        let own = rows().filter(is_own);
         let own = own.fold(0u64, |sum, row| sum.saturating_add(row.weight));
         if own > 0 {
             let rest = Rest::Count(own);
             entries.push((Entry { text, rest }, runs));
         }
-        if rows().any(|row| row.stack != 0) {
+        if rows().any(|row| !is_own(&row)) {
             let rest = Rest::Callees(number as u32);
             entries.push((Entry { text, rest }, runs));
         }
@@ -65,7 +70,9 @@ pub fn for_each_line(
                 each(&line)?;
             }
             Rest::Callees(number) => {
-                line.push(';');
+                if texts.no_frames.is_none() {
+                    line.push(';');
+                }
                 let rows = runs.iter().flat_map(|run| run.rows);
                 let tree = Tree::new(
                     &texts,
@@ -80,16 +87,18 @@ pub fn for_each_line(
     Ok(())
 }
 
-/// What is printed of frames and processes.
+/// What is printed of frames and groups.
 struct Texts {
     texts: Vec<String>,
     /// By frame.
     frames: Vec<u32>,
-    /// By process.
+    /// By group.
     roots: Vec<u32>,
+    /// What stands for the empty stack, where there are no roots.
+    no_frames: Option<u32>,
 }
 
-/// The rows of a process.
+/// The rows of a group.
 struct Run<'a> {
     root: u32,
     rows: &'a [Row],
@@ -106,24 +115,28 @@ impl Texts {
             })
         };
         let frames = profile.names.frames().iter().map(|frame| {
-            let name = text::folded(profile.names.text(frame.name));
+            let name = profile.names.frame_text(frame);
+            let name = text::folded(&name);
             let text = match frame.kind {
                 FrameKind::Kernel => format!("{name}_[k]"),
-                FrameKind::User => name.into_owned(),
+                FrameKind::User | FrameKind::LeftOut => name.into_owned(),
                 FrameKind::Truncated => TRUNCATED.to_owned(),
             };
             text_id(&mut texts, text)
         });
         let frames = frames.collect();
-        let roots = profile.processes.iter().map(|p| {
-            let name = text::folded(profile.names.text(p.name));
-            text_id(&mut texts, format!("{name}-{}", p.key.tgid))
+        let roots = profile.groups.iter().map(|group| {
+            let label = text::folded(profile.names.text(group.label));
+            text_id(&mut texts, label.into_owned())
         });
         let roots = roots.collect();
+        let no_frames = (profile.by == By::None).then(|| NO_FRAMES.to_owned());
+        let no_frames = no_frames.map(|text| text_id(&mut texts, text));
         Texts {
             texts,
             frames,
             roots,
+            no_frames,
         }
     }
 
@@ -131,12 +144,12 @@ impl Texts {
         self.texts.get(text as usize).map_or("", |t| t)
     }
 
-    /// The rows of each process; those of processes that are printed alike follow each other.
+    /// The rows of each group; those of groups that are printed alike follow each other.
     fn runs<'a>(&self, profile: &'a Profile) -> Vec<Run<'a>> {
-        let runs = profile.rows.chunk_by(|a, b| a.process == b.process);
+        let runs = profile.rows.chunk_by(|a, b| a.group == b.group);
         let mut runs: Vec<Run<'a>> = runs
             .filter_map(|rows| {
-                let root = *self.roots.get(rows.first()?.process as usize)?;
+                let root = *self.roots.get(rows.first()?.group as usize)?;
                 Some(Run { root, rows })
             })
             .collect();
@@ -191,6 +204,9 @@ impl<'t> Tree<'t> {
                     *known = (number, node);
                 }
             }
+            if let (ROOT, Some(text)) = (node, texts.no_frames) {
+                node = nodes.push(ROOT, text);
+            }
             if own.len() <= node as usize {
                 own.resize(node as usize + 1, 0u64);
             }
@@ -206,7 +222,7 @@ impl<'t> Tree<'t> {
         }
     }
 
-    /// Calls `each` with every line that goes on from `line`, which ends in `;`.
+    /// Calls `each` with every line that goes on from `line`, which ends in `;` or is empty.
     fn for_each_line(
         &self,
         line: &mut String,

@@ -19,9 +19,9 @@ pub(super) struct Group<'a> {
 pub(super) fn groups(profile: &Profile) -> Vec<Group<'_>> {
     let mut index: HashMap<String, usize> = HashMap::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for rows in profile.rows.chunk_by(|a, b| a.process == b.process) {
-        let number = rows.first().map_or(0, |row| row.process);
-        let name = name(profile, number);
+    for rows in profile.rows.chunk_by(|a, b| a.group == b.group) {
+        let number = rows.first().map_or(0, |row| row.group);
+        let name = profile.root(number).unwrap_or("all").to_owned();
         let at = *index.entry(name.clone()).or_insert(groups.len());
         if at == groups.len() {
             groups.push(Group {
@@ -41,14 +41,6 @@ pub(super) fn groups(profile: &Profile) -> Vec<Group<'_>> {
     groups.retain(|group| group.weight > 0);
     groups.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name)));
     groups
-}
-
-/// Name of the group `number`.
-fn name(profile: &Profile, number: u32) -> String {
-    match profile.processes.get(number as usize) {
-        Some(process) => format!("{}-{}", profile.names.text(process.name), process.key.tgid),
-        None => String::new(),
-    }
 }
 
 #[cfg(test)]

@@ -187,12 +187,7 @@ mod tests {
         let mut names = Names::default();
         let mut part = |name: &str, module: &str, kind, line: u32| SymbolFrame {
             frame: {
-                let frame = Frame {
-                    name: names.intern(name),
-                    module: names.intern(module),
-                    kind,
-                    inlined: false,
-                };
+                let frame = Frame::new(names.intern(name), names.intern(module), kind);
                 names.frame_id(frame)
             },
             source: (line > 0).then(|| SourceLine {
@@ -235,6 +230,7 @@ mod tests {
             tid: Pid(8),
             comm: "wor\nker",
             process: "app",
+            group: "app-7",
             event: 0,
             flags: sample_flags::USER_TRUNCATED,
             weight: 1,

@@ -132,7 +132,7 @@ mod tests {
 #[cfg(test)]
 pub mod tests_support {
     use crate::event::{Pid, ProcessKey, Timestamp};
-    use crate::profile::{Event, Frame, FrameKind, Process, Profile, Row};
+    use crate::profile::{Event, Frame, FrameKind, Group, Profile, Row};
 
     /// Builds a profile row by row.
     #[derive(Default)]
@@ -144,23 +144,27 @@ pub mod tests_support {
     impl Builder {
         /// Adds a process.
         pub fn process(&mut self, name: &str, pid: u32) -> u32 {
-            let name = self.profile.names.intern(name);
+            let label = self.profile.names.intern(&format!("{name}-{pid}"));
             let key = ProcessKey {
                 tgid: Pid(pid),
                 start_time: Timestamp(1),
             };
-            self.profile.processes.push(Process { key, name });
-            self.profile.processes.len() as u32 - 1
+            self.profile.groups.push(Group {
+                label,
+                process: Some(key),
+                tid: None,
+            });
+            self.profile.groups.len() as u32 - 1
         }
 
         /// Adds a row of user frames in a module `mod`, root first.
-        pub fn row(&mut self, process: u32, stack: &[&str], weight: u64) {
+        pub fn row(&mut self, group: u32, stack: &[&str], weight: u64) {
             let frames: Vec<_> = stack.iter().map(|name| (FrameKind::User, *name)).collect();
-            self.row_of(process, &frames, weight);
+            self.row_of(group, &frames, weight);
         }
 
         /// Adds a row of any frames, root first.
-        pub fn row_of(&mut self, process: u32, frames: &[(FrameKind, &str)], weight: u64) {
+        pub fn row_of(&mut self, group: u32, frames: &[(FrameKind, &str)], weight: u64) {
             let profile = &mut self.profile;
             if profile.about.events.is_empty() {
                 profile.about.events.push(Event {
@@ -170,21 +174,18 @@ pub mod tests_support {
             }
             let mut stack = 0;
             for (kind, name) in frames {
-                let frame = Frame {
-                    name: profile.names.intern(name),
-                    module: profile.names.intern(match kind {
-                        FrameKind::User => "mod",
-                        FrameKind::Kernel => "[kernel]",
-                        FrameKind::Truncated => "",
-                    }),
-                    kind: *kind,
-                    inlined: false,
+                let module = match kind {
+                    FrameKind::User => "mod",
+                    FrameKind::Kernel => "[kernel]",
+                    FrameKind::Truncated | FrameKind::LeftOut => "",
                 };
+                let (name, module) = (profile.names.intern(name), profile.names.intern(module));
+                let frame = Frame::new(name, module, *kind);
                 let frame = profile.names.frame_id(frame);
                 stack = profile.stacks.push(stack, frame);
             }
             profile.rows.push(Row {
-                process,
+                group,
                 event: 0,
                 stack,
                 samples: weight,

@@ -12,7 +12,7 @@ pub type Function = (NameId, NameId);
 pub(super) struct Functions {
     list: Vec<Function>,
     numbers: Vec<u32>,
-    /// Of a frame that stands for callers that were cut off.
+    /// Of a frame that stands for others: callers that were cut off, what was left out.
     marker: Vec<bool>,
 }
 
@@ -26,7 +26,7 @@ impl Functions {
             let number = *index.entry(function).or_insert(next);
             if number == next {
                 list.push(function);
-                marker.push(frame.kind == FrameKind::Truncated);
+                marker.push(!matches!(frame.kind, FrameKind::User | FrameKind::Kernel));
             }
             number
         });
@@ -38,7 +38,7 @@ impl Functions {
         }
     }
 
-    /// How many there are, marks for cut stacks among them.
+    /// How many there are, marks for missing frames among them.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -48,12 +48,12 @@ impl Functions {
         self.numbers.get(frame as usize).copied()
     }
 
-    /// Whether `number` is no function, but the mark of a cut stack.
+    /// Whether `number` is no function, but a mark for missing frames.
     pub fn is_mark(&self, number: u32) -> bool {
         self.marker.get(number as usize).copied().unwrap_or(true)
     }
 
-    /// The function of a frame; none where it is the mark of a cut stack.
+    /// The function of a frame; none where it is a mark for missing frames.
     pub fn function(&self, frame: FrameId) -> Option<u32> {
         self.number(frame).filter(|number| !self.is_mark(*number))
     }

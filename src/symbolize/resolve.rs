@@ -111,11 +111,8 @@ impl Symbolizer {
 
     fn name(&self, place: Place, batches: &mut Batches, names: &mut Names) -> Resolution {
         let back = u64::from(place.is_return);
-        let user = |names: &mut Names, name: &str, module: &str| Frame {
-            name: names.intern(name),
-            module: names.intern(module),
-            kind: FrameKind::User,
-            inlined: false,
+        let user = |names: &mut Names, name: &str, module: &str| {
+            Frame::new(names.intern(name), names.intern(module), FrameKind::User)
         };
         match place.code {
             Code::File(file, offset) => {
@@ -212,12 +209,7 @@ impl Symbolizer {
             || format!("[kernel+{:#x}]", address.saturating_add(back)),
             |s| demangle(&s.name),
         );
-        let frame = Frame {
-            name: names.intern(&name),
-            module,
-            kind: FrameKind::Kernel,
-            inlined: false,
-        };
+        let frame = Frame::new(names.intern(&name), module, FrameKind::Kernel);
         match found {
             Some(s) => named(frame, Some(address - s.start + back), names),
             None => unnamed(frame, Reason::NoKernelSymbol, names),
@@ -269,10 +261,8 @@ fn named_by_elf(
         .enumerate()
         .map(|(depth, (name, source))| {
             let frame = Frame {
-                name,
-                module,
-                kind,
                 inlined: depth > 0,
+                ..Frame::new(name, module, kind)
             };
             SymbolFrame {
                 frame: names.frame_id(frame),

@@ -81,6 +81,10 @@ struct Process {
     /// Time of the newest record.
     latest: Timestamp,
     unreadable: bool,
+    /// Has no user memory.
+    kernel: bool,
+    /// Its cgroups, ascending by time.
+    cgroups: Vec<(Timestamp, StringId)>,
 }
 
 #[derive(Debug)]
@@ -114,7 +118,13 @@ impl Timeline {
     /// Takes in one record. Records that name a process, space or mapping that is not there are
     /// ignored: the reader has refused such captures already.
     pub fn apply(&mut self, record: &ProcessRecord, tables: Tables<'_>) {
-        if let ProcessRecord::Process { key, .. } = record {
+        if let ProcessRecord::Process {
+            key,
+            kernel,
+            cgroup,
+            ..
+        } = record
+        {
             self.processes.push(Process {
                 key: *key,
                 images: Vec::new(),
@@ -122,6 +132,11 @@ impl Timeline {
                 boundaries: Arc::default(),
                 latest: Timestamp::ZERO,
                 unreadable: false,
+                kernel: *kernel,
+                cgroups: cgroup
+                    .map(|path| (Timestamp::ZERO, path))
+                    .into_iter()
+                    .collect(),
             });
             return;
         }
@@ -163,6 +178,20 @@ impl Timeline {
         self.processes
             .get(process as usize)
             .is_some_and(|p| p.unreadable)
+    }
+
+    /// Whether it has no user memory: a kernel thread.
+    pub fn is_kernel(&self, process: ProcessId) -> bool {
+        self.processes
+            .get(process as usize)
+            .is_some_and(|p| p.kernel)
+    }
+
+    /// The cgroup it was in at `time`; before the first one known, that.
+    pub fn cgroup(&self, process: ProcessId, time: Timestamp) -> Option<StringId> {
+        let cgroups = &self.processes.get(process as usize)?.cgroups;
+        let after = cgroups.partition_point(|(since, _)| *since <= time);
+        cgroups.get(after.saturating_sub(1)).map(|(_, path)| *path)
     }
 
     /// The view that holds at `time`, and the time it ends (exclusive) as far as is known by now.
@@ -328,11 +357,13 @@ impl Process {
                 self.unreadable = true;
                 return;
             }
-            // Neither changes what is at an address, and a name is not taken back at the end: the last
-            // samples of a process are taken while it exits.
-            ProcessRecord::Exit { .. }
-            | ProcessRecord::Cgroup { .. }
-            | ProcessRecord::Process { .. } => return,
+            // Changes nothing of what is at an address.
+            ProcessRecord::Cgroup { path, .. } => {
+                self.cgroups.push((time, *path));
+                return;
+            }
+            // A name is not taken back at the end: the last samples of a process are taken while it exits.
+            ProcessRecord::Exit { .. } | ProcessRecord::Process { .. } => return,
         }
         if self.changes.last() != Some(&time) {
             self.changes.push(time);

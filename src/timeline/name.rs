@@ -1,4 +1,4 @@
-//! What a process is called when its main executable is a dynamic loader that was told to run a program.
+//! Which program an image runs, also when its main executable is a dynamic loader that was told to run it.
 
 use crate::event::{MappedFile, MappedKind};
 
@@ -13,6 +13,33 @@ impl Timeline {
         tables: Tables<'_>,
         files: &'a [MappedFile],
     ) -> Option<&'a [u8]> {
+        let mut paths = self.image_files(view, tables, files)?;
+        let first = paths.next()?;
+        is_loader(file_name(first)).then(|| loaded(paths).map(file_name))?
+    }
+
+    /// The path of the program that runs in `view`: the image's first file, or the one that a dynamic loader was told to run.
+    pub fn program<'a>(
+        &self,
+        view: View,
+        tables: Tables<'_>,
+        files: &'a [MappedFile],
+    ) -> Option<&'a [u8]> {
+        let mut paths = self.image_files(view, tables, files)?;
+        let first = paths.next()?;
+        match is_loader(file_name(first)) {
+            true => loaded(paths).or(Some(first)),
+            false => Some(first),
+        }
+    }
+
+    /// Paths of the files of an image, in the order they became known.
+    fn image_files<'a, 'b>(
+        &'b self,
+        view: View,
+        tables: Tables<'b>,
+        files: &'a [MappedFile],
+    ) -> Option<impl Iterator<Item = &'a [u8]> + use<'a, 'b>> {
         let image = self.image(view)?;
         let first_list = image.epochs.first();
         let list = first_list
@@ -22,20 +49,22 @@ impl Timeline {
             .map(|p| p.mapping);
         // The list comes first unless mappings were told of before it was read.
         let (before, after) = image.maps.split(first_list.map_or(0, |e| e.first_map));
-        let mut names = before
-            .chain(list)
-            .chain(after)
-            .filter_map(|mapping| {
-                let template = tables.mappings.get(mapping as usize)?;
-                files.get(template.file as usize)
-            })
-            .filter(|file| file.kind == MappedKind::File)
-            .map(|file| file_name(&file.path));
-        if !is_loader(names.next()?) {
-            return None;
-        }
-        names.find(|name| !is_loader(name) && !is_shared_library(name))
+        let mappings = before.chain(list).chain(after);
+        let files = mappings.filter_map(move |mapping| {
+            let template = tables.mappings.get(mapping as usize)?;
+            files.get(template.file as usize)
+        });
+        let files = files.filter(|file| file.kind == MappedKind::File);
+        Some(files.map(|file| &*file.path))
     }
+}
+
+/// The first of `paths` that is neither a loader nor a shared library by its name.
+fn loaded<'a>(mut paths: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    paths.find(|path| {
+        let name = file_name(path);
+        !is_loader(name) && !is_shared_library(name)
+    })
 }
 
 /// The part of a path after its last `/`.

@@ -6,10 +6,9 @@
 use std::hint::black_box;
 
 use bprof::capture::Reader;
-use bprof::pipeline;
+use bprof::pipeline::{self, Request};
 use bprof::profile::Profile;
 use bprof::report::{folded, top};
-use bprof::symbolize::Options;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 mod support;
@@ -36,7 +35,7 @@ const SHAPES: [Shape; 4] = [
 
 fn profile(bytes: Vec<u8>) -> Profile {
     let reader = Reader::from_bytes(bytes).unwrap();
-    pipeline::profile(&reader, Options::default(), &mut (), &mut |_| {})
+    pipeline::profile(&reader, Request::default(), &mut (), &mut |_| {})
 }
 
 fn report(c: &mut Criterion) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use hashbrown::HashMap;
 
 use super::{Input, NotComparable, Side};
-use crate::profile::{Frame, FrameId, NameId, Names, Profile, Row, StackId, Stacks};
+use crate::profile::{By, Frame, FrameId, Group, NameId, Names, Profile, Row, StackId, Stacks};
 
 /// Two profiles over one set of names and stacks.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Joined {
     pub names: Names,
     /// Stacks of both.
     pub stacks: Stacks,
-    /// Names of groups of both, without process numbers: those are others in every run.
+    /// Names of groups of both, without process numbers, which are others in every run; empty where there are no groups.
     pub(super) groups: Vec<NameId>,
     /// The first capture, its rows by group and stack.
     pub before: (Side, Vec<Row>),
@@ -70,12 +70,12 @@ impl Join {
             stacks.push(self.stacks.push(caller, frame));
         }
         let groups: Vec<u32> = profile
-            .processes
+            .groups
             .iter()
-            .map(|group| self.group(profile.names.text(group.name)))
+            .map(|group| self.group(name(profile, group)))
             .collect();
         let rows = profile.rows.iter().map(|row| Row {
-            process: groups.get(row.process as usize).copied().unwrap_or(0),
+            group: groups.get(row.group as usize).copied().unwrap_or(0),
             event: 0,
             stack: stacks.get(row.stack as usize).copied().unwrap_or(0),
             ..*row
@@ -88,13 +88,8 @@ impl Join {
             .names
             .intern(&without_offset(profile.names.text(frame.name)));
         let module = self.names.intern(profile.names.text(frame.module));
-        self.names.frame_id(Frame {
-            name,
-            module,
-            kind: frame.kind,
-            // Whether a compiler inlines it is no matter of what it is.
-            inlined: false,
-        })
+        // Whether a compiler inlines it is no matter of what it is, nor are lines and addresses.
+        self.names.frame_id(Frame::new(name, module, frame.kind))
     }
 
     fn group(&mut self, name: &str) -> u32 {
@@ -106,6 +101,17 @@ impl Join {
         }
         number
     }
+}
+
+/// What a group is called in any run: without the number of its process or thread. Empty where there are no groups.
+fn name<'a>(profile: &'a Profile, group: &Group) -> &'a str {
+    if profile.by == By::None {
+        return "";
+    }
+    let label = profile.names.text(group.label);
+    let number = group.tid.or(group.process.map(|process| process.tgid));
+    let name = number.and_then(|number| label.strip_suffix(&format!("-{number}")));
+    name.unwrap_or(label)
 }
 
 /// The label of a frame without a name, `[libfoo.so+0x1234]`, without its offset, which is of one build: `[libfoo.so]`.

@@ -7,7 +7,7 @@ use inferno::flamegraph::{self, TextTruncateDirection};
 
 use super::{Joined, Side};
 use crate::profile::{Callees, FrameKind, Row, StackId, Stacks};
-use crate::report::folded::TRUNCATED;
+use crate::report::folded::{NO_FRAMES, TRUNCATED};
 use crate::report::layout::share;
 use crate::report::text;
 
@@ -161,7 +161,7 @@ impl Tree {
             let name = text::folded(joined.names.text(frame.name));
             let text = match frame.kind {
                 FrameKind::Kernel => format!("{name}_[k]"),
-                FrameKind::User => name.into_owned(),
+                FrameKind::User | FrameKind::LeftOut => name.into_owned(),
                 FrameKind::Truncated => TRUNCATED.to_owned(),
             };
             number(&mut texts, text)
@@ -172,6 +172,7 @@ impl Tree {
             (!name.is_empty()).then(|| number(&mut texts, name.into_owned()))
         });
         let roots: Vec<Option<u32>> = roots.collect();
+        let no_frames = number(&mut texts, NO_FRAMES.to_owned());
 
         let mut tree = Tree {
             texts,
@@ -184,7 +185,7 @@ impl Tree {
         let mut rows: Vec<(usize, &Row)> = Vec::new();
         rows.extend(joined.before.1.iter().map(|row| (0, row)));
         rows.extend(joined.after.1.iter().map(|row| (1, row)));
-        rows.sort_by_key(|(_, row)| row.process);
+        rows.sort_by_key(|(_, row)| row.group);
         // Stacks share their callers, so each is walked once below a root: of each stack, the node below the root that had
         // it last.
         let mut known = vec![(u32::MAX, 0); joined.stacks.len() + 1];
@@ -193,11 +194,11 @@ impl Tree {
             let mut at = row.stack;
             let mut node = loop {
                 match known.get(at as usize) {
-                    Some((of, node)) if *of == row.process => break *node,
+                    Some((of, node)) if *of == row.group => break *node,
                     _ => {}
                 }
                 let Some((caller, frame)) = joined.stacks.leaf(at) else {
-                    let root = roots.get(row.process as usize).copied().flatten();
+                    let root = roots.get(row.group as usize).copied().flatten();
                     break root.map_or(0, |root| tree.nodes.push(0, root));
                 };
                 path.push((at, frame));
@@ -209,8 +210,11 @@ impl Tree {
                 };
                 node = tree.nodes.push(node, *text);
                 if let Some(known) = known.get_mut(stack as usize) {
-                    *known = (row.process, node);
+                    *known = (row.group, node);
                 }
+            }
+            if node == 0 {
+                node = tree.nodes.push(0, no_frames);
             }
             tree.add(node, side, row.weight);
         }
@@ -261,7 +265,6 @@ impl Tree {
     ) -> io::Result<()> {
         let mut line = String::new();
         let mut levels = vec![(0, self.below(0, least).1)];
-        // Samples without frames and without a root have no line.
         while let Some((length, below)) = levels.last_mut() {
             let Some(node) = below.pop() else {
                 levels.pop();
@@ -314,6 +317,7 @@ fn add(sum: &mut [u64; 2], more: [u64; 2]) {
 mod tests {
     use super::super::tests::{joined, joined_of};
     use super::*;
+    use crate::profile::By;
     use crate::report::text::tests_support::Builder;
 
     fn text(write: fn(&Joined, &mut dyn Write) -> io::Result<()>, joined: &Joined) -> String {
@@ -344,6 +348,15 @@ mod tests {
             "a;x 10 0\n"
         );
         assert_eq!(text(folded, &joined_of(&nothing, &nothing)), "");
+        let mut rootless = Builder::default();
+        let p = rootless.process("a", 1);
+        rootless.row(p, &["x"], 2);
+        rootless.row(p, &[], 1);
+        rootless.profile.by = By::None;
+        assert_eq!(
+            text(folded, &joined_of(&rootless.profile, &rootless.profile)),
+            "[no frames] 1 1\nx 2 2\n"
+        );
     }
 
     #[test]

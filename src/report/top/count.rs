@@ -176,7 +176,11 @@ impl<'a> Counter<'a> {
             if let Some(counts) = self.counts.get_mut(number as usize) {
                 counts.own = counts.own.saturating_add(own);
             }
-            if let Some(line) = source(self.names, frame)
+            if let Some(line) = self
+                .names
+                .frames()
+                .get(frame as usize)
+                .and_then(|f| f.source)
                 && let Some(best) = self.lines.get_mut(number as usize)
                 && best.is_none_or(|(weight, _)| weight < own)
             {
@@ -256,11 +260,6 @@ enum Step {
     Enter(u32),
     /// This function is not among the callers any more.
     Leave(u32),
-}
-
-/// Where in the source a frame is, if that is told apart.
-fn source(_names: &Names, _frame: u32) -> Option<SourceLine> {
-    None
 }
 
 #[cfg(test)]

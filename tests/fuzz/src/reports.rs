@@ -143,7 +143,7 @@ fn tables(profile: &Profile) {
 /// All reports. The samples that one counts are those that the other shows.
 pub fn all(reader: &Reader) {
     let mut warn = |_: &str| ();
-    let profile = pipeline::profile_with_missing(reader, options(), &mut (), &mut warn);
+    let profile = pipeline::profile_with_missing(reader, options().into(), &mut (), &mut warn);
     let mut out = Vec::new();
     for line in verdict::whole(&profile) {
         out.extend(line.bytes());
@@ -163,7 +163,7 @@ pub fn all(reader: &Reader) {
     }
     let samples = standard::Samples::default();
     let mut printer = Printer { samples, out };
-    let Ok(summary) = pipeline::stream(reader, self::options(), &mut printer, &mut warn);
+    let Ok(summary) = pipeline::stream(reader, self::options().into(), &mut printer, &mut warn);
     let closing = standard::closing(
         &summary.about,
         &summary.late_damage,

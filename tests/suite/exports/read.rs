@@ -53,7 +53,7 @@ impl Case {
         };
         pipeline::profile(
             &Reader::open(&self.capture).unwrap(),
-            options,
+            options.into(),
             &mut (),
             &mut |_| {},
         )

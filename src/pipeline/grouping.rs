@@ -1,0 +1,165 @@
+//! Which group a sample is in.
+
+use hashbrown::HashMap;
+
+use super::segment::{Segment, ViewId};
+use crate::capture::Tables;
+use crate::format::samples::Sample;
+use crate::profile::{By, Group, Names};
+use crate::timeline::file_name;
+
+/// What stands for a name that is not known.
+const UNKNOWN: &[u8] = b"?";
+
+/// What samples are grouped by, and what each group is called that does not depend on the sample.
+#[derive(Debug, Clone)]
+pub(super) struct Grouping {
+    pub by: By,
+    /// Name of the host.
+    pub host: String,
+}
+
+impl Grouping {
+    /// Whether samples of one view can be in different groups.
+    pub fn parts_views(&self) -> bool {
+        matches!(self.by, By::Thread | By::Comm | By::Cgroup | By::Cpu)
+    }
+
+    /// What the group depends on beside the view.
+    pub fn detail(&self, sample: &Sample, segment: &Segment, tables: &Tables) -> u32 {
+        match self.by {
+            By::Thread | By::Comm => sample.task,
+            By::Cpu => sample.cpu,
+            By::Cgroup => segment.cgroup(sample, tables).unwrap_or(u32::MAX),
+            By::Process | By::Exe | By::Host | By::None => 0,
+        }
+    }
+
+    /// The group of samples in `view` with this `detail`; `None` for a process that the capture does not tell of.
+    pub fn group(
+        &self,
+        (view, detail): (ViewId, u32),
+        segment: &Segment,
+        tables: &Tables,
+        names: &mut Names,
+    ) -> Option<Group> {
+        let process = segment.process(view)?;
+        let task = || tables.task(detail);
+        let comm = || task().map_or(UNKNOWN, |task| tables.string(task.comm));
+        let of = |names: &mut Names, label: &[u8]| Group {
+            label: names.intern_bytes(label),
+            process: None,
+            tid: None,
+        };
+        let numbered = |names: &mut Names, name: &[u8], number: u32| {
+            let name = String::from_utf8_lossy(name);
+            names.intern(&format!("{name}-{number}"))
+        };
+        Some(match self.by {
+            By::Process => {
+                let name = segment.process_name(view, tables);
+                Group {
+                    label: numbered(names, name, process.tgid.0),
+                    process: Some(process),
+                    tid: None,
+                }
+            }
+            By::Thread => {
+                let tid = task().map(|task| task.tid);
+                Group {
+                    label: numbered(names, comm(), tid.map_or(0, |tid| tid.0)),
+                    process: Some(process),
+                    tid,
+                }
+            }
+            By::Comm => of(names, comm()),
+            By::Exe => match segment.program(view, tables) {
+                Some(path) => of(names, file_name(path)),
+                None if segment.is_kernel(view) => of(names, b"[kernel thread]"),
+                None => of(names, UNKNOWN),
+            },
+            By::Cgroup => {
+                let path = tables.strings.get(detail as usize);
+                of(names, path.map_or(UNKNOWN, |path| path))
+            }
+            By::Cpu => of(names, format!("cpu {detail}").as_bytes()),
+            By::Host => of(names, self.host.as_bytes()),
+            By::None => of(names, b""),
+        })
+    }
+}
+
+/// Numbers for views with what else groups depend on. Where groups depend on nothing else, a view has its own number.
+#[derive(Debug, Default)]
+pub(super) struct Contexts {
+    list: Vec<(ViewId, u32)>,
+    index: HashMap<(ViewId, u32), u32>,
+    last: Option<((ViewId, u32), u32)>,
+}
+
+impl Contexts {
+    /// The number of a view with a detail.
+    pub fn number(&mut self, view: ViewId, detail: u32) -> u32 {
+        let context = (view, detail);
+        match self.last {
+            Some((last, number)) if last == context => number,
+            _ => {
+                let next = self.list.len() as u32;
+                let number = *self.index.entry(context).or_insert(next);
+                if number == next {
+                    self.list.push(context);
+                }
+                self.last = Some((context, number));
+                number
+            }
+        }
+    }
+
+    /// The view and the detail of a number.
+    pub fn of(&self, number: u32) -> (ViewId, u32) {
+        self.list.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.index.clear();
+        self.last = None;
+    }
+}
+
+/// Groups of views with details, each found once.
+#[derive(Debug, Default)]
+pub(super) struct Memo<T> {
+    found: Vec<Option<T>>,
+}
+
+impl<T: Copy> Memo<T> {
+    /// What is remembered at `number`, or what `find` says.
+    pub fn get(&mut self, number: u32, find: impl FnOnce() -> T) -> T {
+        let at = number as usize;
+        if self.found.len() <= at {
+            self.found.resize(at + 1, None);
+        }
+        match self.found.get_mut(at) {
+            Some(slot) => *slot.get_or_insert_with(find),
+            None => find(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_have_one_number_each() {
+        let mut contexts = Contexts::default();
+        let list = [(1, 0), (1, 7), (1, 0), (2, 7), (1, 7), (1, 7)];
+        let numbers = list.map(|(view, detail)| contexts.number(view, detail));
+        assert_eq!(numbers, [0, 1, 0, 2, 1, 1]);
+        assert_eq!((contexts.of(1), contexts.of(2)), ((1, 7), (2, 7)));
+        contexts.clear();
+        assert_eq!(contexts.number(2, 7), 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! Which samples are asked for.
+//!
+//! ```text
+//! pattern  names as people give them      time  spans of time as people give them
+//! ```
+
+mod pattern;
+mod time;
+
+use std::ops::RangeInclusive;
+
+use crate::event::Pid;
+
+pub use pattern::{Glob, NamePattern, PathPattern};
+pub use time::{TimePoint, TimeRange};
+
+/// Which samples. What is empty asks for nothing; of each list one has to hold, and of each kind of question all.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Process numbers.
+    pub pids: Vec<Pid>,
+    /// Thread numbers.
+    pub tids: Vec<Pid>,
+    /// Names of threads, when they were sampled.
+    pub comms: Vec<Glob>,
+    /// Programs that ran: path, or file name.
+    pub exes: Vec<PathPattern>,
+    /// cgroup (v2) paths; what is below them is in them.
+    pub cgroups: Vec<String>,
+    /// CPUs.
+    pub cpus: Vec<RangeInclusive<u32>>,
+    /// Names of events.
+    pub events: Vec<String>,
+    /// Names of hosts.
+    pub hosts: Vec<Glob>,
+    /// Only frames of this kind are kept, and samples that have any.
+    pub code: Option<CodeKind>,
+    /// The stack has a function whose name matches.
+    pub symbols: Vec<regex::Regex>,
+    /// The stack has a function in a module of this name.
+    pub modules: Vec<NamePattern>,
+    /// When samples were taken.
+    pub times: Vec<TimeRange>,
+}
+
+/// Code of one of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeKind {
+    /// Of programs.
+    User,
+    /// Of the kernel.
+    Kernel,
+}

@@ -1,0 +1,184 @@
+//! Names as people give them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::str::FromStr;
+
+use globset::GlobMatcher;
+use regex::Regex;
+
+use crate::timeline::file_name;
+
+/// A name, or a pattern for the whole of it: `*`, `?`, `[a-z]`, `{a,b}`. A name that looks like a pattern matches itself too.
+#[derive(Debug, Clone)]
+pub struct Glob {
+    text: String,
+    pattern: GlobMatcher,
+}
+
+impl Glob {
+    /// Whether it is the name of `name`, or matches it.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        self.text.as_bytes() == name || self.pattern.is_match(Path::new(OsStr::from_bytes(name)))
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Glob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Glob, String> {
+        if text.is_empty() {
+            return Err("a name is needed".to_owned());
+        }
+        let pattern = match globset::Glob::new(text) {
+            Ok(glob) => glob,
+            // A name that only looks like one.
+            Err(_) => globset::Glob::new(&globset::escape(text)).map_err(|err| err.to_string())?,
+        };
+        Ok(Glob {
+            text: text.to_owned(),
+            pattern: pattern.compile_matcher(),
+        })
+    }
+}
+
+/// A path, or the file name at its end where the pattern has no `/`.
+#[derive(Debug, Clone)]
+pub struct PathPattern(Glob);
+
+impl PathPattern {
+    /// Whether it is the path `path`, or its file name.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        match self.0.text.contains('/') {
+            true => self.0.matches(path),
+            false => self.0.matches(file_name(path)),
+        }
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        self.0.text()
+    }
+}
+
+impl FromStr for PathPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PathPattern, String> {
+        text.parse().map(PathPattern)
+    }
+}
+
+/// A name, or a regular expression for the whole of it.
+#[derive(Debug, Clone)]
+pub struct NamePattern {
+    text: String,
+    /// `None` for a label in square brackets, which would be a set of letters.
+    pattern: Option<Regex>,
+}
+
+impl NamePattern {
+    /// Whether it is `name`, or matches all of it.
+    pub fn matches(&self, name: &str) -> bool {
+        self.text == name || self.pattern.as_ref().is_some_and(|p| p.is_match(name))
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for NamePattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamePattern, String> {
+        if text.is_empty() {
+            return Err("a name is needed".to_owned());
+        }
+        let is_label = text.starts_with('[') && text.ends_with(']');
+        let pattern = match is_label {
+            true => None,
+            false => {
+                // Alone first: what is wrong with it is to be said of what was given.
+                Regex::new(text).map_err(|err| err.to_string())?;
+                Some(Regex::new(&format!("^(?:{text})$")).map_err(|err| err.to_string())?)
+            }
+        };
+        Ok(NamePattern {
+            text: text.to_owned(),
+            pattern,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_is_of_the_whole_name_and_matches_itself() {
+        let cases: [(&str, &[u8], bool); 10] = [
+            ("worker", b"worker", true),
+            ("worker", b"worker-1", false),
+            ("work*", b"worker-1", true),
+            ("kworker/*", b"kworker/0:1-events", true),
+            ("k*", b"kworker/0:1", true),
+            ("w?rker", b"w\xffrker", true),
+            ("[ab]", b"[ab]", true),
+            ("[ab]", b"a", true),
+            ("[a", b"[a", true),
+            ("{a,b}x", b"bx", true),
+        ];
+        for (pattern, name, expected) in cases {
+            let glob: Glob = pattern.parse().unwrap();
+            assert_eq!(glob.matches(name), expected, "{pattern}");
+        }
+        assert!("".parse::<Glob>().is_err());
+    }
+
+    #[test]
+    fn a_path_pattern_without_a_slash_is_of_the_file_name() {
+        let cases = [
+            ("bash", "/usr/bin/bash", true),
+            ("bash", "/usr/bin/bash/x", false),
+            ("/usr/bin/bash", "/usr/bin/bash", true),
+            ("/usr/*/bash", "/usr/bin/bash", true),
+            ("bin/bash", "/usr/bin/bash", false),
+            ("*/bin/bash", "/usr/bin/bash", true),
+            ("python3*", "/usr/bin/python3.11", true),
+        ];
+        for (pattern, path, expected) in cases {
+            let pattern: PathPattern = pattern.parse().unwrap();
+            let matches = pattern.matches(path.as_bytes());
+            assert_eq!(matches, expected, "{} {path}", pattern.text());
+        }
+    }
+
+    #[test]
+    fn a_module_is_named_or_matched_as_a_whole() {
+        let cases = [
+            ("libc.so.6", "libc.so.6", true),
+            ("libc", "libcrypto.so.3", false),
+            ("libc.*", "libcrypto.so.3", true),
+            ("a|b", "b", true),
+            ("a|b", "xb", false),
+            ("libstdc++.so.6", "libstdc++.so.6", true),
+            ("[kernel]", "[kernel]", true),
+            ("[kernel]", "k", false),
+            (r"\[.*\]", "[nf_tables]", true),
+        ];
+        for (pattern, name, expected) in cases {
+            let pattern: NamePattern = pattern.parse().unwrap();
+            assert_eq!(pattern.matches(name), expected, "{} {name}", pattern.text());
+        }
+        assert!("(".parse::<NamePattern>().is_err());
+        assert!("a)(b".parse::<NamePattern>().is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! What a capture says about itself, and what of it was asked for.
+
+use std::collections::BTreeMap;
+
+use crate::event::{LossClass, Timestamp};
+
+/// Facts of the capture: where from, what was asked, how much of it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// Host name.
+    pub host: String,
+    /// Kernel release and machine.
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Program that recorded.
+    pub tool: String,
+    /// What was to be sampled.
+    pub target: String,
+    /// Sampled events with their rates.
+    pub events: Vec<Event>,
+    /// Add this to a [`Timestamp`] for nanoseconds since 1970.
+    pub wall_offset_ns: i64,
+    /// First and last sample.
+    pub span: Option<(Timestamp, Timestamp)>,
+    /// Samples in the capture.
+    pub samples: u64,
+    /// Sum of their weights; 0 where it is not known yet.
+    pub weight: u64,
+    /// Samples that are known to be lost.
+    pub lost: u64,
+    /// Everything lost or left out, by cause, where the cause is known already.
+    pub losses: BTreeMap<LossClass, u64>,
+    /// Samples with a stack cut at the depth limit.
+    pub truncated: u64,
+    /// Why recording ended; `None` when the capture does not say (it was cut short).
+    pub ended: Option<String>,
+    /// Bytes at the end that are not a whole frame.
+    pub cut_bytes: u64,
+    /// What is damaged, with its place.
+    pub damage: Vec<String>,
+    /// Samples that are in damaged frames and not in the report, as far as known.
+    pub damaged_samples: u64,
+    /// What the recorder could not have, one sentence each.
+    pub degraded: Vec<String>,
+    /// What of the capture was asked for; `None`: all of it.
+    pub selected: Option<Selected>,
+    /// What stacks are without because it was asked for, one clause each.
+    pub shape: Vec<String>,
+}
+
+/// A part of a capture.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selected {
+    /// What was asked for, one clause each: `pid 7`, `10s..25s`.
+    pub what: Vec<String>,
+    /// Samples in it.
+    pub samples: u64,
+    /// Samples in it with a stack cut at the depth limit.
+    pub truncated: u64,
+}
+
+impl About {
+    /// Whether bytes of the capture are not what was written.
+    pub fn is_damaged(&self) -> bool {
+        !self.damage.is_empty()
+    }
+}
+
+/// A sampled event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// `cycles`, `cpu-clock`.
+    pub name: String,
+    /// In words: `99 Hz`, `every 1000000`.
+    pub rate: String,
+}
