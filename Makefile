@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZ_TARGETS := reader segment tables report elf text records
-.PHONY: help deps test-deps build install demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts lint clean need-cargo need-root
+.PHONY: help deps test-deps build install demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts soak lint clean need-cargo need-root
 
 # Debian packages to build (libbpf's own sources come with its crate), and with workloads.
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
@@ -66,6 +66,10 @@ demo: need-root deps ## Record a small workload, show where its time went, leave
 test: what = test
 test: need-root test-deps ## Run all tests, those that record for real included (as root)
 	$(CARGO) test --locked --no-fail-fast
+
+soak: what = soak
+soak: need-root test-deps ## Record the whole machine amid all that makes recorders leak or lose: SOAK_SECONDS=600 (as root)
+	$(CARGO) test --locked --test root -- --ignored --nocapture soak
 
 # Seconds for each target.
 SECS ?= 60

@@ -23,5 +23,6 @@ mod privileges;
 mod processes;
 mod room;
 mod roundtrip;
+mod soak;
 mod stacks;
 mod targets;

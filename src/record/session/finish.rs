@@ -70,7 +70,7 @@ pub(super) fn close(
         };
         summary.print();
     }
-    if totals.samples == 0 {
+    if totals.samples == 0 && totals.lost == 0 {
         eprintln!(
             "note: not one sample was taken: {}",
             why_nothing(options, ended)

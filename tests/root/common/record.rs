@@ -110,6 +110,21 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        let ended = self.child.try_wait();
+        ended.expect("the recorder can be waited for").is_none()
+    }
+
+    /// Memory it has now, in bytes.
+    pub fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).expect("the recorder runs");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+        kib.map_or(0, |kib| kib << 10)
+    }
+
     /// How many descriptors it has open.
     pub fn descriptors(&self) -> usize {
         let dir = format!("/proc/{}/fd", self.child.id());

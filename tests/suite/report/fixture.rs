@@ -120,7 +120,7 @@ impl Elf {
         }
     }
 
-    fn version(&self) -> FileVersion {
+    pub fn version(&self) -> FileVersion {
         let meta = fs::metadata(&self.path).unwrap();
         FileVersion {
             size: meta.len(),

@@ -3,6 +3,9 @@
 # version 1.3, with a CPU limit that no recording keeps: the rate falls after a second, and weights rise. It documents that,
 # and is never used to make them again: readers must open what was written then.
 #
+# full.bprof: `ulimit -f 5; profiler record -F 2999 -o full.bprof -- /opt/bprof-golden/calls`, by a later program of this version.
+# repaired.bprof: a third into calls.bprof bit 4 of a byte was flipped; then `profiler repair`.
+#
 #     record.sh PROFILER DIR     as root: builds the workloads, records, and leaves everything in DIR, which must be new
 set -euo pipefail
 limited=$(mktemp)
