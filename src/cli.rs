@@ -10,6 +10,7 @@ use crate::pipeline::packing::Level;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
+pub mod views;
 
 pub use report::{ReportArgs, ViewArgs};
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::SymbolArgs;
+use super::views::TableArgs;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
@@ -18,9 +19,9 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "pprof", "firefox", "speedscope"])]
     pub output: Option<PathBuf>,
 
-    /// With --missing: print JSON
-    #[arg(long, requires = "missing")]
-    pub json: bool,
+    /// Tables, trees and comparisons.
+    #[command(flatten)]
+    pub tables: TableArgs,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
     #[arg(long, value_name = "PCT", value_parser = percentage)]

@@ -61,7 +61,7 @@ impl Export {
 }
 
 /// What the weights of the capture's samples mean.
-fn units(reader: &Reader) -> Vec<EventUnit> {
+pub(super) fn units(reader: &Reader) -> Vec<EventUnit> {
     let events = reader.header().events.iter();
     events
         .map(|event| match event.sampling {

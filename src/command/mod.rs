@@ -14,6 +14,7 @@ mod progress;
 pub mod record;
 pub mod repair;
 pub mod report;
+mod table;
 pub mod verify;
 
 use std::io::{IsTerminal, Read, Write, stderr, stdin};

@@ -14,6 +14,7 @@ mod packed;
 mod property;
 mod repair;
 mod report;
+mod snapshots;
 mod spec;
 mod tail;
 mod verify;
