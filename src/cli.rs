@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::pipeline::packing::Level;
 
+pub mod pictures;
 #[cfg(feature = "record")]
 pub mod record;
 
@@ -162,8 +163,12 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 
     /// Write the report to OUT instead of standard output (`-`)
-    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "pprof", "firefox", "speedscope"])]
+    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "html", "pprof", "firefox", "speedscope"])]
     pub output: Option<PathBuf>,
+
+    /// How pictures are drawn.
+    #[command(flatten)]
+    pub pictures: pictures::PictureArgs,
 
     /// With --missing: print JSON
     #[arg(long, requires = "missing")]
@@ -206,6 +211,10 @@ pub struct ViewArgs {
     #[arg(long, value_name = "OUT")]
     pub flamegraph: Option<PathBuf>,
 
+    /// A page for a browser into OUT (`-` for standard output): flame graph, functions, and a heat map to select a time in
+    #[arg(long, value_name = "OUT")]
+    pub html: Option<PathBuf>,
+
     /// A profile for `go tool pprof`, compressed, into OUT (`-` for standard output)
     #[arg(long, value_name = "OUT", help_heading = "Other tools")]
     pub pprof: Option<PathBuf>,
@@ -243,7 +252,10 @@ const REPORT_HELP: &str = "\
 Examples:
   profiler report run.bprof                          functions by their samples
   profiler report --folded run.bprof | inferno-flamegraph >run.svg
-  profiler report --flamegraph run.svg run.bprof     the same in one step
+  profiler report --flamegraph run.svg run.bprof     the same in one step, coloured by user, inlined and kernel code
+  profiler report --flamegraph run.svg --inverted run.bprof      who calls the functions that take the time
+  profiler report --flamegraph run.svg --flamechart run.bprof    each thread in order of time
+  profiler report --html run.html run.bprof          a page that needs no network, to look into or to send
   profiler report --standard run.bprof | less        every sample
   profiler report --symfs /mnt/box --top 50 run.bprof
   profiler report --missing run.bprof                files to bring for more names

@@ -8,6 +8,7 @@ mod export;
 pub mod info;
 mod output;
 pub mod pack;
+mod pictures;
 mod progress;
 #[cfg(feature = "record")]
 pub mod record;

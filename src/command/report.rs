@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::export::{self, Export};
+use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::{ReportArgs, ViewArgs};
+use crate::cli::ReportArgs;
 use crate::pipeline::{self, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, missing, standard, top, verdict};
+use crate::report::{flamegraph, folded, html, missing, standard, top, verdict};
 use crate::symbolize::Options;
 
 use super::output::{self, Output};
@@ -35,11 +36,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .view
         .flamegraph
         .as_deref()
+        .or(args.view.html.as_deref())
         .or(file)
         .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
+    }
+    if let Some(path) = args.view.html.as_deref().filter(|_| !to_stdout) {
+        output::only_over(path, "HTML page", html::START)?;
     }
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
@@ -77,6 +82,13 @@ fn report(
             naming: summary.naming,
         });
     }
+    if let Some(picture) = Timed::wanted(args) {
+        let summary = pictures::write(picture, reader, options, output, &mut warn)?;
+        return Ok(Done {
+            about: summary.about,
+            naming: summary.naming,
+        });
+    }
     if args.view.standard {
         let mut sink = Printer {
             output,
@@ -108,7 +120,7 @@ fn report(
     } else if args.view.missing {
         missing::text(&profile, &mut output)?;
     } else {
-        print(&args.view, &profile, &mut output, to_stdout)?;
+        print(args, &profile, &mut output, to_stdout)?;
     }
     output.finish()?;
     Ok(Done {
@@ -118,11 +130,12 @@ fn report(
 }
 
 fn print(
-    view: &ViewArgs,
+    args: &ReportArgs,
     profile: &Profile,
     output: &mut Output,
     to_stdout: bool,
 ) -> io::Result<()> {
+    let view = &args.view;
     if view.folded || view.flamegraph.is_some() {
         tell_verdict(profile);
     }
@@ -130,7 +143,7 @@ fn print(
         return folded::write(profile, output);
     }
     if view.flamegraph.is_some() {
-        return flamegraph::write(profile, output);
+        return flamegraph::write(profile, pictures::form(args), output);
     }
     let terminal = to_stdout && stdout().is_terminal();
     let options = top::Options {

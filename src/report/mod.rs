@@ -3,10 +3,13 @@
 pub mod firefox;
 pub mod flamegraph;
 pub mod folded;
+pub mod html;
 pub mod inventory;
 pub mod missing;
+pub mod palette;
 pub mod perf_script;
 pub mod pprof;
+mod sample_tree;
 pub mod samples;
 pub mod speedscope;
 pub mod standard;
