@@ -4,12 +4,10 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
-use jiff::Timestamp as Wall;
 
-use crate::event::Timestamp;
 use crate::profile::About;
 use crate::report::palette::{Kind, Labels, Rgb};
-use crate::report::text;
+use crate::report::{text, verdict};
 
 use super::boxes::Boxes;
 
@@ -85,7 +83,7 @@ impl Picture<'_> {
         let about = self.about;
         let mut parts = Vec::new();
         if let Some((first, last)) = about.span {
-            parts.push(when(about, first));
+            parts.push(verdict::wall_second(about, first));
             parts.push(format!("{:.1} s", last.since(first) as f64 / 1e9));
         }
         parts.push(format!("{} samples", about.samples));
@@ -138,13 +136,4 @@ impl Picture<'_> {
 
 fn css([r, g, b]: Rgb) -> String {
     format!("rgb({r},{g},{b})")
-}
-
-/// `time` on the wall clock, to the second.
-fn when(about: &About, time: Timestamp) -> String {
-    let nanoseconds = i128::from(time.0) + i128::from(about.wall_offset_ns);
-    match Wall::from_nanosecond(nanoseconds) {
-        Ok(wall) => wall.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
-        Err(_) => format!("{nanoseconds} ns since 1970"),
-    }
 }

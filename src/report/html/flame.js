@@ -8,6 +8,8 @@ const CALLERS = 12;
 const NARROW = 0.5;
 /** Rows at most: browsers draw no canvas of any height. */
 const ROWS = 400;
+/** Pixels at most, for the same reason: on phones as many. */
+const PIXELS = 16e6;
 const FOUND = "#e600e6";
 
 class FlameGraph {
@@ -97,8 +99,8 @@ class FlameGraph {
 
   draw() {
     const { canvas, model } = this;
-    const scale = devicePixelRatio || 1;
     const height = Math.max(1, this.boxes.length) * ROW;
+    const scale = Math.min(devicePixelRatio || 1, Math.sqrt(PIXELS / (this.width * height)));
     canvas.style.height = `${height}px`;
     canvas.width = Math.round(this.width * scale);
     canvas.height = Math.round(height * scale);
@@ -150,7 +152,7 @@ class FlameGraph {
     if (node === this.zoomed) return;
     this.before.push(this.zoomed);
     this.zoomed = node;
-    this.cursor = null;
+    if (this.cursor !== null) this.cursor = node;
     this.update();
   }
 

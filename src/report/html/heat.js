@@ -7,7 +7,7 @@ const HEAT = {
   dark: ["#46260f", "#85400f", "#cc6414", "#f79a3b", "#ffe2a0"],
 };
 /** The widest a column is drawn. */
-const WIDEST = 28;
+const WIDEST = 40;
 
 function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
@@ -97,7 +97,8 @@ class HeatMap {
       context.fillStyle = color;
       context.fillRect(i, 0, 1, 1);
     });
-    legend.replaceChildren("1", bar, `${shown(this.most)} samples in a cell`);
+    if (this.most > 1) legend.replaceChildren("1", bar, `${shown(this.most)} samples in a cell`);
+    else legend.replaceChildren("1 sample in a cell");
   }
 
   draw() {

@@ -133,7 +133,7 @@ fn lines(about: &About, naming: &Naming) -> Vec<String> {
 fn facts(about: &About) -> String {
     let mut facts = Vec::new();
     if let Some((first, last)) = about.span {
-        facts.push(verdict::wall_time(about, first));
+        facts.push(verdict::wall_second(about, first));
         facts.push(verdict::seconds(last.since(first)));
     }
     facts.push(format!("{} samples", about.samples));

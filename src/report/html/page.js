@@ -210,6 +210,8 @@ class Page {
         event.preventDefault();
         document.getElementById("search").focus();
       } else if (event.key === "Escape") {
+        // Else the browser empties the search box, too.
+        event.preventDefault();
         this.escape();
       }
     });
