@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use super::export::{self, Export};
 use crate::capture::Reader;
-use crate::cli::{ReportArgs, ViewArgs};
+use crate::cli::{CAPTURE, ReportArgs, ViewArgs};
 use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, missing, standard, top, verdict};
@@ -23,12 +23,17 @@ const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::from(Options {
-        // Other views show no lines.
-        lines: args.view.standard || args.view.pprof.is_some(),
-        ..symbol_options(&args.names)?
-    });
-    let reader = open(&args.file)?;
+    let request = Request {
+        symbols: Options {
+            // Other views show no lines.
+            lines: args.view.standard || args.view.pprof.is_some(),
+            ..symbol_options(&args.names)?
+        },
+        selection: args.select.selection(),
+        by: args.shape.by,
+        shape: args.shape.shape(),
+    };
+    let reader = open_capture(args)?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -44,7 +49,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
     }
-    let output = Output::open(target, &args.file)?;
+    let output = Output::open(target, args.capture())?;
+    if args.file.is_none() {
+        tell(&format!("reading {CAPTURE}"));
+    }
     match report(args, &reader, request, output, to_stdout) {
         Ok(done) => finish(args, &done),
         // Whoever read us has seen enough.
@@ -54,6 +62,16 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             _ => "cannot write to standard output".to_owned(),
         }),
     }
+}
+
+/// Opens the capture; where none was named, that which `record` writes where it is told no name.
+fn open_capture(args: &ReportArgs) -> anyhow::Result<Reader> {
+    open(args.capture()).map_err(|err| match args.file.is_none() {
+        true => err.context(format!(
+            "no capture was named, and {CAPTURE} is what is taken then: profiler report FILE"
+        )),
+        false => err,
+    })
 }
 
 /// What the exit code depends on.
@@ -155,6 +173,9 @@ fn terminal_width() -> Option<usize> {
 }
 
 fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
+    if let Some(nothing) = verdict::nothing_selected(&done.about) {
+        tell(&nothing);
+    }
     if let Some(warning) = verdict::warning(&done.naming) {
         tell(&warning);
     }
@@ -166,7 +187,7 @@ fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
     if done.about.is_damaged() {
         bail!(
             "{} is damaged, the report is partial: {}",
-            args.file.display(),
+            args.capture().display(),
             done.about.damage.join("; ")
         );
     }

@@ -65,7 +65,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         options.subtitle = Some(format!(
             "{}, {seconds:.1} s, {} samples{left_out}",
             verdict::wall_time(about, first),
-            about.samples
+            about.samples_shown()
         ));
     }
     options.count_name = "samples".to_owned();

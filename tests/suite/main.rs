@@ -13,6 +13,7 @@ mod packed;
 mod property;
 mod repair;
 mod report;
+mod select;
 mod spec;
 mod tail;
 mod verify;
