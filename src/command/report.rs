@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::ReportArgs;
+use crate::cli::{CAPTURE, ReportArgs};
 use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, html, missing, standard, verdict};
@@ -21,15 +21,20 @@ use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::from(Options {
-        // Other views show no lines.
-        lines: args.view.standard || args.view.pprof.is_some(),
-        ..symbol_options(&args.names)?
-    });
+    let request = Request {
+        symbols: Options {
+            // Other views show no lines.
+            lines: args.view.standard || args.view.pprof.is_some(),
+            ..symbol_options(&args.names)?
+        },
+        selection: args.select.selection(),
+        by: args.shape.by.unwrap_or_default(),
+        shape: table::shape(args),
+    };
     if let Some(before) = &args.tables.diff {
         return table::compare(args, before, request);
     }
-    let reader = open(&args.file)?;
+    let reader = open_capture(args)?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -49,10 +54,13 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
     }
-    let output = Output::open(target, &args.file)?;
+    let output = Output::open(target, args.capture())?;
+    if args.file.is_none() {
+        tell(&format!("reading {CAPTURE}"));
+    }
     let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
-        finish(args, &args.file, &done)
+        finish(args, args.capture(), &done)
     })
 }
 
@@ -75,6 +83,16 @@ pub(super) fn ends<T>(
             None => "cannot write to standard output".to_owned(),
         }),
     }
+}
+
+/// Opens the capture; where none was named, that which `record` writes where it is told no name.
+fn open_capture(args: &ReportArgs) -> anyhow::Result<Reader> {
+    open(args.capture()).map_err(|err| match args.file.is_none() {
+        true => err.context(format!(
+            "no capture was named, and {CAPTURE} is what is taken then: profiler report FILE"
+        )),
+        false => err,
+    })
 }
 
 /// What the exit code depends on.
@@ -174,6 +192,9 @@ pub(super) fn tell_verdict(profile: &Profile) {
 
 /// Says what is wrong with the capture at `file`.
 pub(super) fn finish(args: &ReportArgs, file: &Path, done: &Done) -> anyhow::Result<ExitCode> {
+    if let Some(nothing) = verdict::nothing_selected(&done.about) {
+        tell(&nothing);
+    }
     if let Some(warning) = verdict::warning(&done.naming) {
         tell(&warning);
     }

@@ -62,6 +62,17 @@ fn limit(args: &ReportArgs, shape: Shape, default: usize) -> Option<usize> {
     asked.or((shape == Shape::Text).then_some(default))
 }
 
+/// How stacks are to look. Trees leave out small branches themselves, and say how many.
+pub fn shape(args: &ReportArgs) -> pipeline::Shape {
+    let tables = &args.tables;
+    let is_tree = tables.tree || tables.callers.is_some() || tables.callees.is_some();
+    let asked = args.shape.shape();
+    pipeline::Shape {
+        min_percent: if is_tree { 0.0 } else { asked.min_percent },
+        ..asked
+    }
+}
+
 /// Prints a table or a tree of a profile.
 pub fn print(
     args: &ReportArgs,
@@ -74,7 +85,9 @@ pub fn print(
         tell_verdict(profile);
     }
     let tables = &args.tables;
-    let by_group = false;
+    let by_group = args.shape.by.is_some_and(|by| by != By::None);
+    let min_percent = args.shape.min_percent;
+    let min_percent = min_percent.unwrap_or(tree::Options::MIN_PERCENT);
     let found = match tables.callers.as_deref().or(tables.callees.as_deref()) {
         Some(asked) => Some(callers::find(profile, asked)?),
         None => None,
@@ -87,6 +100,7 @@ pub fn print(
     if let Some(of) = of {
         let options = tree::Options {
             by_group,
+            min_percent,
             style: style(to_stdout),
             ..tree::Options::default()
         };
@@ -101,8 +115,8 @@ pub fn print(
         limit: limit(args, shape, if by_group { TOP_OF_GROUP } else { TOP }),
         sort: tables.sort.unwrap_or_default(),
         by_group,
-        lines: false,
-        min_percent: tree::Options::MIN_PERCENT,
+        lines: args.shape.lines,
+        min_percent,
         style: style(to_stdout),
     };
     match shape {
@@ -115,10 +129,8 @@ pub fn print(
 
 /// Compares a capture with the one before.
 pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
-    if [before, &args.file]
-        .iter()
-        .all(|path| *path == Path::new("-"))
-    {
+    let after = args.capture();
+    if [before, after].iter().all(|path| *path == Path::new("-")) {
         bail!("only one of the two captures can be standard input");
     }
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
@@ -126,9 +138,9 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
     }
-    let out = Output::open(target, &args.file)?;
+    let out = Output::open(target, after)?;
     let mut profiles = Vec::new();
-    for path in [before, &args.file] {
+    for path in [before, after] {
         let reader = open(path)?;
         let mut progress = Bar::new(reader.frames().len());
         let mut warn = |message: &str| tell(message);
