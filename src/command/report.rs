@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use crate::capture::Reader;
 use crate::cli::ReportArgs;
-use crate::pipeline::{self, Request, Sink};
+use crate::pipeline::{self, Request, Shape, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, missing, standard, verdict};
 use crate::symbolize::Options;
@@ -112,6 +112,7 @@ fn report(
             naming: summary.naming,
         });
     }
+    let shape = request.shape;
     let mut progress = Bar::new(reader.frames().len());
     let profile = if args.view.missing {
         pipeline::profile_with_missing(reader, request, &mut progress, &mut warn)
@@ -124,7 +125,7 @@ fn report(
     } else if args.view.missing {
         missing::text(&profile, &mut output)?;
     } else {
-        print(args, &profile, &mut output, to_stdout)?;
+        print(args, &shape, &profile, &mut output, to_stdout)?;
     }
     output.finish()?;
     Ok(Done {
@@ -135,6 +136,7 @@ fn report(
 
 fn print(
     args: &ReportArgs,
+    shape: &Shape,
     profile: &Profile,
     output: &mut Output,
     to_stdout: bool,
@@ -149,7 +151,7 @@ fn print(
     if view.flamegraph.is_some() {
         return Ok(flamegraph::write(profile, output)?);
     }
-    table::print(args, profile, to_stdout, output)
+    table::print(args, shape, profile, to_stdout, output)
 }
 
 /// The verdict on stderr, for outputs that programs read.
