@@ -42,6 +42,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Write what is good of a damaged capture into a new one
     Repair(RepairArgs),
+    /// Make a capture of a recording of Linux perf's
+    Import(ImportArgs),
     /// Print completions of commands and options for a shell
     Completions(CompletionsArgs),
     /// Write the man pages
@@ -157,6 +159,20 @@ pub struct RepairArgs {
     pub file: PathBuf,
 }
 
+/// Arguments of `profiler import`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = IMPORT_HELP)]
+pub struct ImportArgs {
+    /// The new capture; a capture of that name is kept as OUT.old
+    #[arg(short, long, value_name = "OUT",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
+    pub output: PathBuf,
+
+    /// What perf has recorded, or `-` for standard input
+    #[arg(value_name = "PERF.DATA")]
+    pub file: PathBuf,
+}
+
 const HELP: &str = "\
 Examples:
   sudo profiler record -o run.bprof -- ./server --bench
@@ -223,6 +239,26 @@ Examples:
   profiler repair run.bprof -o good.bprof
 
 Exit status: 0 the new capture is whole, however little it holds, 1 nothing could be written or FILE is no capture, \
+2 wrong usage.";
+
+const IMPORT_HELP: &str = "\
+Every sample of `perf record` counts as one, with its stacks, process, thread, time and CPU. Reports, pack and all else \
+work on the capture as on any other.
+
+Names need what was mapped: perf has build IDs of the files it found samples in, and with `perf record --buildid-all` or \
+--buildid-mmap of all. perf records no names of kernel code: they are taken from the running kernel when it is surely \
+the one that was recorded (host, build ID, and where it lies), so import on the machine that recorded, before it is \
+booted anew, as a user who may see kernel addresses.
+
+What perf lost, cut or left out is in the capture and in its reports. Stack memory (--call-graph dwarf) and branches are \
+not unwound: such samples have the innermost user frame only.
+
+Examples:
+  perf record -F 999 -g -- ./server --bench
+  profiler import perf.data -o run.bprof && profiler report run.bprof
+  perf record -a -g --buildid-mmap -o - sleep 5 | profiler import - -o run.bprof
+
+Exit status: 0 all of it is in the capture, 1 it is damaged (what could be read is in the capture) or cannot be read, \
 2 wrong usage.";
 
 #[cfg(test)]

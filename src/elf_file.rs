@@ -142,3 +142,18 @@ where
         .filter(|s| s.sh_size(endian).into() <= MAX_NOTES)
         .find_map(|s| find(s.notes(endian, data).ok().flatten())))
 }
+
+/// Build ID of the running kernel: `/sys/kernel/notes` is its note section.
+pub fn running_kernel_build_id() -> Option<BuildId> {
+    let notes = fs::read("/sys/kernel/notes").ok()?;
+    let mut notes =
+        NoteIterator::<elf::FileHeader64<Endianness>>::new(Endianness::default(), 4, &notes)
+            .ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        let gnu = note.name() == elf::ELF_NOTE_GNU;
+        if gnu && note.n_type(Endianness::default()) == elf::NT_GNU_BUILD_ID {
+            return BuildId::new(note.desc());
+        }
+    }
+    None
+}

@@ -97,6 +97,24 @@ pub enum MappedKind {
     Special,
 }
 
+/// The kernel's suffix on the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+
+/// What a path or label of the kernel stands for, and the path without the kernel's suffix.
+pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
+    let bare = path.strip_suffix(DELETED).unwrap_or(path);
+    let kind = match bare {
+        b"" | b"//anon" | b"/dev/zero" | b"/anon_hugepage" => MappedKind::Anonymous,
+        b"[vdso]" => MappedKind::Vdso,
+        b"[vsyscall]" => MappedKind::Vsyscall,
+        _ if bare.starts_with(b"[anon") => MappedKind::Anonymous,
+        _ if bare.starts_with(b"/memfd:") || bare.starts_with(b"/SYSV") => MappedKind::Memfd,
+        _ if bare.starts_with(b"/") => MappedKind::File,
+        _ => MappedKind::Special,
+    };
+    (kind, bare)
+}
+
 /// The file behind a mapping as it was when it was mapped; what a report needs to believe a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MappedFile {

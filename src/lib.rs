@@ -17,6 +17,7 @@
 //!   JIT lines hit, layouts of ELF files
 //!   -> self-contained zstd frames  ->  run.bprof
 //! pack: symbols, tables or files of what was hit  ->  appended to run.bprof
+//! import: perf.data of Linux perf  ->  run.bprof
 //! ```
 //!
 //! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked
@@ -64,6 +65,8 @@ pub mod capture;
 
 #[cfg(feature = "record")]
 pub mod record;
+
+pub mod import;
 
 pub mod timeline;
 

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Pack(args) => command::pack::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Verify(args) => command::verify::run(&args),
+        Command::Import(args) => command::import::run(&args),
         Command::Completions(args) => command::completions::completions(&args),
         Command::Man(args) => command::completions::man(&args),
         Command::Repair(args) => command::repair::run(&args),

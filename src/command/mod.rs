@@ -5,6 +5,7 @@ pub mod completions;
 #[cfg(feature = "record")]
 pub mod doctor;
 mod export;
+pub mod import;
 pub mod info;
 mod output;
 pub mod pack;

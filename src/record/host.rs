@@ -3,11 +3,8 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use object::Endianness;
-use object::elf;
-use object::read::elf::NoteIterator;
-
-use crate::event::{BuildId, Timestamp};
+use crate::elf_file::running_kernel_build_id;
+use crate::event::Timestamp;
 use crate::format::header::{EventInfo, Header};
 
 /// What the recorder decides, beside what the host is.
@@ -37,7 +34,7 @@ pub fn header(decided: Decided) -> Header {
         host: text(uname.nodename()),
         boot_id: boot_id.trim().into(),
         kernel_release: text(uname.release()),
-        kernel_build_id: kernel_build_id(),
+        kernel_build_id: running_kernel_build_id(),
         arch: text(uname.machine()),
         page_size: rustix::param::page_size() as u32,
         clock_ticks: clock_ticks(),
@@ -79,19 +76,4 @@ pub fn wall_offset() -> i64 {
     tries
         .min_by_key(|(gap, _)| *gap)
         .map_or(0, |(_, offset)| offset)
-}
-
-/// Build ID of the running kernel: `/sys/kernel/notes` is its note section.
-fn kernel_build_id() -> Option<BuildId> {
-    let notes = fs::read("/sys/kernel/notes").ok()?;
-    let mut notes =
-        NoteIterator::<elf::FileHeader64<Endianness>>::new(Endianness::default(), 4, &notes)
-            .ok()?;
-    while let Ok(Some(note)) = notes.next() {
-        let gnu = note.name() == elf::ELF_NOTE_GNU;
-        if gnu && note.n_type(Endianness::default()) == elf::NT_GNU_BUILD_ID {
-            return BuildId::new(note.desc());
-        }
-    }
-    None
 }

@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use super::procfs::{MapsLine, parse_maps_line};
-use crate::event::{BuildId, InodeKey, MappedKind, Pid, prot};
+pub use crate::event::classify;
+use crate::event::{BuildId, InodeKey, Pid, prot};
 
 /// A mapping as the kernel tells it, in `/proc` or in the side-band.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,24 +27,6 @@ pub struct RawMapping {
     pub inode: Option<InodeKey>,
     /// Build ID, when told.
     pub build_id: Option<BuildId>,
-}
-
-/// The kernel's suffix on the path of a file that has no name any more.
-const DELETED: &[u8] = b" (deleted)";
-
-/// What a path or label of the kernel stands for, and the path without the kernel's suffix.
-pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
-    let bare = path.strip_suffix(DELETED).unwrap_or(path);
-    let kind = match bare {
-        b"" | b"//anon" | b"/dev/zero" | b"/anon_hugepage" => MappedKind::Anonymous,
-        b"[vdso]" => MappedKind::Vdso,
-        b"[vsyscall]" => MappedKind::Vsyscall,
-        _ if bare.starts_with(b"[anon") => MappedKind::Anonymous,
-        _ if bare.starts_with(b"/memfd:") || bare.starts_with(b"/SYSV") => MappedKind::Memfd,
-        _ if bare.starts_with(b"/") => MappedKind::File,
-        _ => MappedKind::Special,
-    };
-    (kind, bare)
 }
 
 /// The executable mappings of `process`, ascending. An error when it is gone or may not be read.
@@ -194,6 +177,7 @@ fn query_all(maps: &File) -> io::Result<Vec<RawMapping>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::MappedKind;
 
     #[test]
     fn paths_are_those_of_the_process() {

@@ -13,6 +13,7 @@ mod cpus;
 mod events;
 mod files;
 mod identity;
+mod import;
 mod jit;
 mod kernel;
 mod killed;

@@ -7,6 +7,7 @@ mod exports;
 mod format;
 mod golden;
 mod hostile;
+mod import;
 mod info;
 mod pack;
 mod packed;

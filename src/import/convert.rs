@@ -1,0 +1,581 @@
+//! From records in order of time to a capture.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use linux_perf_event_reader::constants::{
+    PERF_RECORD_KSYMBOL, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_MMAP_BUILD_ID,
+    PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+};
+use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, RawEventRecord, RecordType};
+
+use super::Imported;
+use super::bytes::Bytes;
+use super::container::{Container, feature};
+use super::facts::Facts;
+use super::files::{Files, Told};
+use super::kernel::Kernel;
+use super::machine::{Machine, Times};
+use super::processes::{Mapping, Processes, Segment};
+use super::records::{Record, kind};
+use super::sample::{Sample, Shape};
+use super::survey::Survey;
+use crate::capture::writer::CaptureWriter;
+use crate::capture::{SampleInput, TablesFull};
+use crate::event::{BuildId, InodeKey, LossClass, MappedFile, Timestamp, prot, sample_flags};
+use crate::format::aid::Vdso;
+use crate::format::end::{End, EndReason};
+use crate::format::header::Header;
+
+/// A frame has samples of so long, a segment of so long, as when we record.
+const FRAME: u64 = 1_000_000_000;
+const SEGMENT: u64 = 60 * FRAME;
+/// Times are counted in units of two to this power nanoseconds, as when we record.
+const TIME_UNIT: u32 = 10;
+/// Events whose samples can be told apart.
+const EVENTS: usize = 256;
+
+/// Reads `container` to its end and writes a capture into `out`.
+pub fn convert<W: Write>(container: Container, survey: Option<Survey>, out: W) -> Result<Imported> {
+    let mut importer = Importer::new(container, survey)?;
+    let mut sink = Some(out);
+    let mut open: Option<Open<W>> = None;
+    while let Some((time, record)) = importer.container.next() {
+        importer.first = match importer.first {
+            0 => time,
+            first => first,
+        };
+        importer.latest = importer.latest.max(time);
+        if record.kind == PERF_RECORD_SAMPLE
+            && let Some(out) = sink.take()
+        {
+            open = Some(importer.begin(out)?);
+        }
+        importer.take(time, record, open.as_mut())?;
+    }
+    match open {
+        Some(open) => importer.finish(open),
+        None => {
+            let damage = importer.container.damage();
+            let why = damage.map_or_else(String::new, |damage| format!(" ({damage})"));
+            bail!("it holds no samples{why}")
+        }
+    }
+}
+
+/// A capture that has begun.
+struct Open<W> {
+    writer: CaptureWriter<W>,
+    machine: Machine,
+    header: Header,
+    /// Times of the first sample of the frame and of the segment.
+    frame: u64,
+    segment: u64,
+    /// Files in the capture.
+    files: HashSet<MappedFile>,
+    vdso: bool,
+}
+
+struct Importer {
+    container: Container,
+    survey: Option<Survey>,
+    facts: Facts,
+    /// Of each event that is sampled: how its samples look, and its number in the capture.
+    shapes: Vec<Option<(Shape, u8)>>,
+    files: Files,
+    kernel: Kernel,
+    processes: Processes,
+    /// What has been told of files before it is known which machine this is.
+    early: Vec<(u64, Record)>,
+    first: u64,
+    latest: u64,
+    sample: Sample,
+    samples: u64,
+    malformed: u64,
+    guests: u64,
+    /// Records lost, by the kernel's account, and samples lost, by its other one.
+    lost_records: u64,
+    lost_samples: u64,
+    broken: u64,
+}
+
+impl Importer {
+    fn new(container: Container, mut survey: Option<Survey>) -> Result<Importer> {
+        let arch = container.text(feature::ARCH).unwrap_or_default();
+        let mut shapes = Vec::new();
+        let mut sampled = Vec::new();
+        for attr in &container.attrs.list {
+            if !attr.is_sampled() {
+                shapes.push(None);
+                continue;
+            }
+            if sampled.len() >= EVENTS {
+                bail!("it has more events than a capture can tell apart ({EVENTS})");
+            }
+            shapes.push(Some((Shape::new(attr, &arch), sampled.len() as u8)));
+            sampled.push(attr);
+        }
+        if sampled.is_empty() {
+            bail!("none of its events is sampled");
+        }
+        let of_sampled: Vec<Shape> = shapes.iter().flatten().map(|(s, _)| s.clone()).collect();
+        let facts = Facts::of(&container, &sampled, &of_sampled);
+        let ambiguous = survey
+            .as_mut()
+            .map(|survey| std::mem::take(&mut survey.ambiguous));
+        let table = container.features.get(&feature::BUILD_ID);
+        let table = table.map_or(&[][..], Vec::as_slice);
+        Ok(Importer {
+            files: Files::new(table, ambiguous.unwrap_or_default()),
+            container,
+            survey,
+            facts,
+            shapes,
+            kernel: Kernel::default(),
+            processes: Processes::default(),
+            early: Vec::new(),
+            first: 0,
+            latest: 0,
+            sample: Sample::default(),
+            samples: 0,
+            malformed: 0,
+            guests: 0,
+            lost_records: 0,
+            lost_samples: 0,
+            broken: 0,
+        })
+    }
+
+    /// The first sample is there: all that comes before it in the file has been seen.
+    fn begin<W: Write>(&mut self, out: W) -> Result<Open<W>> {
+        let recorded = &mut self.facts.recorded;
+        recorded.kernel = self.files.kernel();
+        recorded.text.clone_from(&self.kernel.text);
+        let latest = self
+            .survey
+            .as_ref()
+            .map_or(self.latest, |survey| survey.latest);
+        let modified = self.container.modified;
+        let times = Times {
+            first: self.first,
+            latest,
+            written: modified.unwrap_or_else(SystemTime::now),
+        };
+        let machine = Machine::new(recorded, times);
+        let kernel = recorded.kernel.clone();
+        let mut further = Vec::new();
+        if let Err(why) = &machine.same_kernel {
+            further.push(format!(
+                "kernel names: perf records none, and those of this machine are not taken: {why}"
+            ));
+        }
+        let survey = self.survey.as_ref();
+        let header = self
+            .facts
+            .header(self.first, kernel, survey, modified, further);
+        let mut writer = CaptureWriter::create(out, &header)?;
+        writer.set_time_unit(TIME_UNIT);
+        // From now on it keeps what it has written.
+        writer.take_written();
+        let mut open = Open {
+            writer,
+            machine,
+            header,
+            frame: self.first,
+            segment: self.first,
+            files: HashSet::new(),
+            vdso: false,
+        };
+        for (time, record) in std::mem::take(&mut self.early) {
+            self.take(time, record, Some(&mut open))?;
+        }
+        Ok(open)
+    }
+
+    fn take<W: Write>(
+        &mut self,
+        time: u64,
+        record: Record,
+        open: Option<&mut Open<W>>,
+    ) -> Result<()> {
+        match record.kind {
+            PERF_RECORD_SAMPLE => {
+                if let Some(open) = open {
+                    self.take_sample(&record, open)?;
+                }
+            }
+            kind::BUILD_ID => self.files.add_build_id(record.misc, &record.body),
+            PERF_RECORD_KSYMBOL => self.kernel.code(&record.body),
+            PERF_RECORD_LOST_SAMPLES => {
+                // In the misc field: a filter of perf's left them out on purpose.
+                const FILTERED: u16 = 1 << 15;
+                let count = Bytes(&record.body).u64().unwrap_or(0);
+                if record.misc & FILTERED == 0 {
+                    self.lost_samples = self.lost_samples.saturating_add(count);
+                }
+            }
+            _ if record.kind >= kind::USER => {}
+            _ => match open {
+                Some(open) => self.side_band(time, &record, open)?,
+                // Of the kernel this has to be known first: which machine it is depends on it.
+                None => {
+                    if !self.kernel_mapping(&record) {
+                        self.early.push((time, record));
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Takes in where the kernel and its modules are; whether the record tells of that.
+    fn kernel_mapping(&mut self, record: &Record) -> bool {
+        let Some(EventRecord::Mmap(map)) = self.parse(record) else {
+            return match self.parse(record) {
+                Some(EventRecord::Mmap2(map)) if map.pid == -1 || is_kernel(map.cpu_mode) => {
+                    let path = map.path.as_slice();
+                    self.kernel
+                        .map(map.address, map.length, map.page_offset, &path);
+                    true
+                }
+                _ => false,
+            };
+        };
+        if map.pid != -1 && !is_kernel(map.cpu_mode) {
+            return false;
+        }
+        let path = map.path.as_slice();
+        self.kernel
+            .map(map.address, map.length, map.page_offset, &path);
+        true
+    }
+
+    /// A record of what the kernel tells of processes.
+    fn parse<'r>(&self, record: &'r Record) -> Option<EventRecord<'r>> {
+        // The library takes a longer build ID for a mistake of its own.
+        const LONGEST: u8 = 20;
+        let has_id =
+            record.kind == PERF_RECORD_MMAP2 && record.misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
+        if has_id && record.body.get(32).is_none_or(|len| *len > LONGEST) {
+            return None;
+        }
+        let number = self
+            .container
+            .attrs
+            .of(record.kind, &record.body)
+            .unwrap_or(0);
+        let parse = self.container.attrs.list.get(number)?.parse;
+        let raw = RawEventRecord::new(
+            RecordType(record.kind),
+            record.misc,
+            record.body.as_slice().into(),
+            parse,
+        );
+        raw.parse().ok()
+    }
+
+    fn side_band<W: Write>(
+        &mut self,
+        time: u64,
+        record: &Record,
+        open: &mut Open<W>,
+    ) -> Result<()> {
+        if self.kernel_mapping(record) {
+            return Ok(());
+        }
+        let Some(event) = self.parse(record) else {
+            self.broken += 1;
+            return Ok(());
+        };
+        let result = self.apply(time, &event, open);
+        if result.is_err() {
+            // The next segment begins with all that is known, this included.
+            open.next_segment(&mut self.kernel)?;
+        }
+        Ok(())
+    }
+
+    fn apply<W: Write>(
+        &mut self,
+        time: u64,
+        event: &EventRecord<'_>,
+        open: &mut Open<W>,
+    ) -> Result<(), TablesFull> {
+        let ids = |pid: i32, tid: i32| (pid.cast_unsigned(), tid.cast_unsigned());
+        let processes = &mut self.processes;
+        let (told, start, len, offset, protection, who) = match event {
+            EventRecord::Fork(fork) => {
+                let ((pid, tid), (parent, parent_tid)) =
+                    (ids(fork.pid, fork.tid), ids(fork.ppid, fork.ptid));
+                processes.fork(pid, tid, parent, parent_tid, time);
+                return Ok(());
+            }
+            EventRecord::Exit(exit) => {
+                let mut segment = open.segment(&self.files);
+                return processes.exit(Some(&mut segment), ids(exit.pid, exit.tid), time);
+            }
+            EventRecord::Comm(comm) => {
+                let mut segment = open.segment(&self.files);
+                let who = ids(comm.pid, comm.tid);
+                let name = comm.name.as_slice();
+                return processes.comm(Some(&mut segment), who, &name, comm.is_execve, time);
+            }
+            EventRecord::Lost(lost) => {
+                self.lost_records = self.lost_records.saturating_add(lost.count);
+                return Ok(());
+            }
+            EventRecord::Throttle(_) => {
+                open.writer.loss(LossClass::Throttled, None, 1);
+                return Ok(());
+            }
+            EventRecord::Mmap(map) => {
+                let code = if map.is_executable { prot::EXEC } else { 0 };
+                let told = (map.path.as_slice(), None, None);
+                let who = ids(map.pid, map.tid);
+                (
+                    told,
+                    map.address,
+                    map.length,
+                    map.page_offset,
+                    prot::READ | code,
+                    who,
+                )
+            }
+            EventRecord::Mmap2(map) => {
+                let (id, inode) = match &map.file_id {
+                    Mmap2FileId::BuildId(id) => (BuildId::new(id), None),
+                    Mmap2FileId::InodeAndVersion(file) => {
+                        let key = InodeKey {
+                            major: file.major,
+                            minor: file.minor,
+                            inode: file.inode,
+                        };
+                        (None, Some((key, file.inode_generation)))
+                    }
+                };
+                let told = (map.path.as_slice(), id, inode);
+                let shared = if map.flags & 1 != 0 { prot::SHARED } else { 0 };
+                let protection = (map.protection & 7) as u8 | shared;
+                let who = ids(map.pid, map.tid);
+                (
+                    told,
+                    map.address,
+                    map.length,
+                    map.page_offset,
+                    protection,
+                    who,
+                )
+            }
+            _ => return Ok(()),
+        };
+        let (path, build_id, inode) = told;
+        let Some(end) = start.checked_add(len).filter(|end| *end > start) else {
+            return Ok(());
+        };
+        let told = Told {
+            path: &path,
+            build_id,
+            inode,
+        };
+        let mapping = Mapping {
+            start,
+            end,
+            file_offset: offset,
+            prot: protection,
+            file: self.files.identify(&told, &open.machine),
+        };
+        let mut segment = open.segment(&self.files);
+        processes.map(Some(&mut segment), who, mapping, time)
+    }
+
+    fn take_sample<W: Write>(&mut self, record: &Record, open: &mut Open<W>) -> Result<()> {
+        let number = self.container.attrs.of(record.kind, &record.body);
+        let shape = number.and_then(|number| self.shapes.get(number)?.as_ref());
+        let read = shape.and_then(|(shape, event)| {
+            self.sample.read(shape, record.misc, &record.body)?;
+            Some(*event)
+        });
+        let Some(event) = read else {
+            self.malformed += 1;
+            open.writer.loss(LossClass::Malformed, None, 1);
+            return Ok(());
+        };
+        let time = self.sample.time;
+        if time.saturating_sub(open.segment) >= SEGMENT || open.writer.segment_is_full() {
+            open.next_segment(&mut self.kernel)?;
+            (open.segment, open.frame) = (time, time);
+        } else if time.saturating_sub(open.frame) >= FRAME || open.writer.frame_is_full() {
+            open.flush(&mut self.kernel)?;
+            open.frame = time;
+        }
+        if self.place_sample(event, open).is_err() {
+            open.next_segment(&mut self.kernel)?;
+            if self.place_sample(event, open).is_err() {
+                open.writer.loss(LossClass::TableFull, None, 1);
+                return Ok(());
+            }
+        }
+        self.count(open);
+        Ok(())
+    }
+
+    fn place_sample<W: Write>(&mut self, event: u8, open: &mut Open<W>) -> Result<(), TablesFull> {
+        let sample = &mut self.sample;
+        let in_kernel = sample.flags & sample_flags::IN_KERNEL != 0;
+        let leaf = sample.user.first().copied();
+        if self.processes.is_of_before(sample.pid, leaf, in_kernel) {
+            sample.flags |= sample_flags::IN_EXEC;
+        }
+        let mut segment = open.segment(&self.files);
+        let who = (sample.pid, sample.tid);
+        let task = self.processes.task(&mut segment, who, sample.time)?;
+        open.writer.sample(&SampleInput {
+            time: Timestamp(sample.time),
+            cpu: sample.cpu,
+            task,
+            user: &sample.user,
+            kernel: &sample.kernel,
+            weight: 1,
+            flags: sample.flags,
+            event,
+        })
+    }
+
+    /// Counts a sample that is in the capture, and what is missing of it.
+    fn count<W: Write>(&mut self, open: &mut Open<W>) {
+        self.samples += 1;
+        self.guests += u64::from(self.sample.guest);
+        let cpu = Some(self.sample.cpu);
+        for (flag, class) in [
+            (sample_flags::USER_TRUNCATED, LossClass::UserTruncated),
+            (sample_flags::KERNEL_TRUNCATED, LossClass::KernelTruncated),
+            (sample_flags::USER_UNREADABLE, LossClass::UserUnreadable),
+        ] {
+            if self.sample.flags & flag != 0 {
+                open.writer.loss(class, cpu, 1);
+            }
+        }
+    }
+
+    /// Writes what names need, and the end.
+    fn finish<W: Write>(mut self, mut open: Open<W>) -> Result<Imported> {
+        // The kernel counts what found no room twice: all records, and, since Linux 6.0, the samples among them.
+        let lost = match self.lost_samples {
+            0 => self.lost_records,
+            samples => samples,
+        };
+        open.writer.loss(LossClass::RingFull, None, lost);
+        let others = self.lost_records.saturating_sub(lost) + self.broken;
+        open.writer.loss(LossClass::SideBand, None, others);
+        let unknown = self.processes.unknown_mappings;
+        open.writer.loss(LossClass::MapsUnreadable, None, unknown);
+        open.flush(&mut self.kernel)?;
+        let mut notes = Vec::new();
+        let (symbols, problem) = self.kernel.symbols(&open.machine, &open.header.arch);
+        if symbols.stext != 0 || !symbols.symbols.is_empty() {
+            open.writer.kernel_symbols(&symbols)?;
+        }
+        if open.vdso
+            && open.machine.same_kernel.is_ok()
+            && let Some(image) = own_vdso()
+        {
+            open.writer.vdso(&Vdso { image })?;
+        }
+        for layouts in self.files.layouts_of(std::mem::take(&mut open.files)) {
+            open.writer.elf_layouts(&layouts)?;
+        }
+        if let (Some(problem), Ok(())) = (problem, &open.machine.same_kernel) {
+            notes.push(format!("no names of kernel code: {problem}"));
+        }
+        let traces = self.container.records.records.traces;
+        for (count, what) in [
+            (
+                self.guests,
+                "samples were taken in virtual machines: they are without stacks",
+            ),
+            (traces, "bytes of hardware traces are not imported"),
+            (self.malformed, "samples are damaged and counted as lost"),
+            (
+                self.broken,
+                "records of processes are damaged: names may be missing",
+            ),
+        ] {
+            if count > 0 {
+                notes.push(format!("{count} {what}"));
+            }
+        }
+        if self.lost_records > 0 && self.lost_samples == 0 {
+            notes.push(
+                "perf lost records and does not say whether some were of processes: where names look wrong after that, they may be"
+                    .into(),
+            );
+        }
+        let damage: Vec<String> = self.container.damage().into_iter().collect();
+        let lost = lost + self.malformed;
+        let imported = Imported {
+            samples: self.samples,
+            lost,
+            processes: self.processes.sampled,
+            degraded: open.header.degraded.clone(),
+            damage,
+            notes,
+        };
+        if !imported.damage.is_empty() {
+            // Without an end it is what it is: all up to a cut.
+            open.flush(&mut self.kernel)?;
+            return Ok(imported);
+        }
+        let end = End {
+            time: Timestamp(self.latest),
+            reason: EndReason::Failure("the end of perf.data".into()),
+            samples: self.samples,
+            lost,
+            processes: self.processes.sampled,
+        };
+        open.writer.finish(&end).context("cannot be finished")?;
+        Ok(imported)
+    }
+}
+
+impl<W: Write> Open<W> {
+    fn segment<'a>(&'a mut self, files: &'a Files) -> Segment<'a, W> {
+        Segment {
+            writer: &mut self.writer,
+            files,
+        }
+    }
+
+    fn flush(&mut self, kernel: &mut Kernel) -> Result<()> {
+        self.writer.flush()?;
+        let written = self.writer.take_written();
+        kernel.wants(&written.kernel);
+        for file in written.files {
+            self.vdso |= file.kind == crate::event::MappedKind::Vdso;
+            self.files.insert(file);
+        }
+        Ok(())
+    }
+
+    fn next_segment(&mut self, kernel: &mut Kernel) -> Result<()> {
+        self.flush(kernel)?;
+        self.writer.start_segment()?;
+        Ok(())
+    }
+}
+
+fn is_kernel(mode: CpuMode) -> bool {
+    matches!(mode, CpuMode::Kernel | CpuMode::GuestKernel)
+}
+
+/// The vdso is the kernel's, so that of this process will do.
+#[cfg(feature = "record")]
+fn own_vdso() -> Option<Vec<u8>> {
+    crate::record::kernel_names::own_vdso()
+}
+
+#[cfg(not(feature = "record"))]
+fn own_vdso() -> Option<Vec<u8>> {
+    None
+}
