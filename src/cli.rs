@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::pipeline::packing::Level;
 
+pub mod pictures;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;

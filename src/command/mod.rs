@@ -9,6 +9,7 @@ pub mod import;
 pub mod info;
 mod output;
 pub mod pack;
+mod pictures;
 mod progress;
 #[cfg(feature = "record")]
 pub mod record;

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::export::{self, Export};
+use super::pictures::{self, Timed};
 use crate::capture::Reader;
 use crate::cli::ReportArgs;
 use crate::pipeline::{self, Request, Shape, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, missing, standard, verdict};
+use crate::report::{flamegraph, folded, html, missing, standard, verdict};
 use crate::symbolize::Options;
 
 use super::output::{self, Output};
@@ -35,11 +36,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .view
         .flamegraph
         .as_deref()
+        .or(args.view.html.as_deref())
         .or(file)
         .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
+    }
+    if let Some(path) = args.view.html.as_deref().filter(|_| !to_stdout) {
+        output::only_over(path, "HTML page", html::START)?;
     }
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
@@ -88,6 +93,13 @@ fn report(
     let mut warn = |message: &str| tell(message);
     if let Some((export, _)) = Export::wanted(&args.view) {
         let summary = export::write(export, reader, request, output, &mut warn)?;
+        return Ok(Done {
+            about: summary.about,
+            naming: summary.naming,
+        });
+    }
+    if let Some(picture) = Timed::wanted(args) {
+        let summary = pictures::write(picture, reader, request, output, &mut warn)?;
         return Ok(Done {
             about: summary.about,
             naming: summary.naming,
@@ -149,7 +161,7 @@ fn print(
         return Ok(folded::write(profile, output)?);
     }
     if view.flamegraph.is_some() {
-        return Ok(flamegraph::write(profile, output)?);
+        return Ok(flamegraph::write(profile, pictures::form(args), output)?);
     }
     table::print(args, shape, profile, to_stdout, output)
 }

@@ -1,6 +1,7 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod agreement;
+mod browser;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
 mod exports;

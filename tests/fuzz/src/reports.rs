@@ -157,9 +157,11 @@ pub fn all(reader: &Reader) {
     out.clear();
     tables(&profile);
     if profile.rows.len() < 1000 {
-        flamegraph::write(&profile, &mut out).expect("memory");
-        is_xml(&out);
-        out.clear();
+        for form in [flamegraph::Form::Callees, flamegraph::Form::Callers] {
+            flamegraph::write(&profile, form, &mut out).expect("memory");
+            is_xml(&out);
+            out.clear();
+        }
     }
     let samples = standard::Samples::default();
     let mut printer = Printer { samples, out };

@@ -1,7 +1,7 @@
 //! Exports for other tools, read independently of what wrote them: function totals and sums are those of our own views.
 
 mod manners;
-mod read;
+pub mod read;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
