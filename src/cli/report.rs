@@ -16,7 +16,7 @@ use crate::profile::By;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = REPORT_HELP)]
+#[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP))]
 pub struct ReportArgs {
     /// Which view; the default is `--top 20`.
     #[command(flatten)]

@@ -12,8 +12,8 @@ use super::progress::Bar;
 use super::report::{Done, ends, finish, tell_verdict};
 use super::{open, tell};
 use crate::cli::ReportArgs;
-use crate::pipeline::{self, Request};
-use crate::profile::Profile;
+use crate::pipeline::{self, Request, Shape};
+use crate::profile::{By, Profile};
 use crate::report::callers;
 use crate::report::diff::{self, Input, Joined};
 use crate::report::layout::Style;
@@ -26,18 +26,18 @@ const TOP_OF_GROUP: usize = 5;
 
 /// How programs get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum Form {
     Text,
     Json,
     Csv,
 }
 
-impl Shape {
-    fn of(args: &ReportArgs) -> Shape {
+impl Form {
+    fn of(args: &ReportArgs) -> Form {
         match (args.tables.json, args.tables.csv) {
-            (true, _) => Shape::Json,
-            (_, true) => Shape::Csv,
-            _ => Shape::Text,
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
         }
     }
 }
@@ -57,17 +57,17 @@ fn terminal_width() -> Option<usize> {
 }
 
 /// Functions at most: programs get all of them where nobody says how many.
-fn limit(args: &ReportArgs, shape: Shape, default: usize) -> Option<usize> {
+fn limit(args: &ReportArgs, form: Form, default: usize) -> Option<usize> {
     let asked = args.view.top.map(|n| n as usize);
-    asked.or((shape == Shape::Text).then_some(default))
+    asked.or((form == Form::Text).then_some(default))
 }
 
 /// How stacks are to look. Trees leave out small branches themselves, and say how many.
-pub fn shape(args: &ReportArgs) -> pipeline::Shape {
+pub fn shape(args: &ReportArgs) -> Shape {
     let tables = &args.tables;
     let is_tree = tables.tree || tables.callers.is_some() || tables.callees.is_some();
     let asked = args.shape.shape();
-    pipeline::Shape {
+    Shape {
         min_percent: if is_tree { 0.0 } else { asked.min_percent },
         ..asked
     }
@@ -80,8 +80,8 @@ pub fn print(
     to_stdout: bool,
     out: &mut Output,
 ) -> anyhow::Result<()> {
-    let shape = Shape::of(args);
-    if shape != Shape::Text {
+    let form = Form::of(args);
+    if form != Form::Text {
         tell_verdict(profile);
     }
     let tables = &args.tables;
@@ -104,25 +104,25 @@ pub fn print(
             style: style(to_stdout),
             ..tree::Options::default()
         };
-        match shape {
-            Shape::Text => tree::write(profile, of, options, out)?,
-            Shape::Json => tree::json(profile, of, options, out)?,
-            Shape::Csv => tree::csv(profile, of, options, out)?,
+        match form {
+            Form::Text => tree::write(profile, of, options, out)?,
+            Form::Json => tree::json(profile, of, options, out)?,
+            Form::Csv => tree::csv(profile, of, options, out)?,
         }
         return Ok(());
     }
     let options = top::Options {
-        limit: limit(args, shape, if by_group { TOP_OF_GROUP } else { TOP }),
+        limit: limit(args, form, if by_group { TOP_OF_GROUP } else { TOP }),
         sort: tables.sort.unwrap_or_default(),
         by_group,
         lines: args.shape.lines,
         min_percent,
         style: style(to_stdout),
     };
-    match shape {
-        Shape::Text => top::write(profile, options, out)?,
-        Shape::Json => top::json(profile, options, out)?,
-        Shape::Csv => top::csv(profile, options, out)?,
+    match form {
+        Form::Text => top::write(profile, options, out)?,
+        Form::Json => top::json(profile, options, out)?,
+        Form::Csv => top::csv(profile, options, out)?,
     }
     Ok(())
 }
@@ -178,13 +178,13 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
 }
 
 fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -> io::Result<()> {
-    let shape = Shape::of(args);
+    let form = Form::of(args);
     let options = diff::Options {
-        limit: limit(args, shape, TOP),
+        limit: limit(args, form, TOP),
         sort: args.tables.sort.unwrap_or_default(),
         style: style(to_stdout),
     };
-    let is_text = shape == Shape::Text && !args.view.folded && args.view.flamegraph.is_none();
+    let is_text = form == Form::Text && !args.view.folded && args.view.flamegraph.is_none();
     if !is_text {
         let lines = diff::about(joined)
             .into_iter()
@@ -196,10 +196,10 @@ fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -
     } else if args.view.flamegraph.is_some() {
         diff::flamegraph(joined, &mut out)?;
     } else {
-        match shape {
-            Shape::Text => diff::write(joined, options, &mut out)?,
-            Shape::Json => diff::json(joined, options, &mut out)?,
-            Shape::Csv => diff::csv(joined, options, &mut out)?,
+        match form {
+            Form::Text => diff::write(joined, options, &mut out)?,
+            Form::Json => diff::json(joined, options, &mut out)?,
+            Form::Csv => diff::csv(joined, options, &mut out)?,
         }
     }
     out.finish()

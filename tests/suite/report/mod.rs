@@ -6,4 +6,5 @@ mod identity;
 mod kernel;
 mod manners;
 mod symbols;
+mod tables;
 mod views;
