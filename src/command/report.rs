@@ -24,6 +24,7 @@ const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    pictures::check(args);
     let options = Options {
         // Other views show no lines.
         lines: args.view.standard || args.view.pprof.is_some(),

@@ -5,5 +5,6 @@ pub mod fixture;
 mod identity;
 mod kernel;
 mod manners;
+mod pictures;
 mod symbols;
 mod views;
