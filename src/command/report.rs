@@ -21,6 +21,7 @@ use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    pictures::check(args);
     let request = Request {
         symbols: Options {
             // Other views show no lines.

@@ -47,6 +47,14 @@ impl Stacks {
         self.push_parted(caller, frame)
     }
 
+    /// The stack `frame` called from `caller`, if it is there.
+    pub fn find(&self, caller: StackId, frame: FrameId) -> Option<StackId> {
+        if self.nodes.get(caller as usize) == Some(&(caller, frame)) {
+            return Some(caller + 1);
+        }
+        self.index.get(&(caller, frame)).copied()
+    }
+
     fn push_parted(&mut self, caller: StackId, frame: FrameId) -> StackId {
         if self.nodes.len() >= self.limit {
             return self.push_beyond(caller, frame);
@@ -185,7 +193,10 @@ mod tests {
             (&[2, 9], 7),
         ] {
             assert_eq!(push(&mut stacks, frames), id);
+            let find = |at: Option<_>, frame: &u32| at.and_then(|at| stacks.find(at, *frame));
+            assert_eq!(frames.iter().fold(Some(0), find), Some(id));
         }
+        assert_eq!((stacks.find(4, 5), stacks.find(0, 9)), (None, None));
         assert_eq!(stacks.len(), 7);
         assert_eq!(stacks.frames(5).collect::<Vec<_>>(), [4, 2, 1]);
         assert_eq!(stacks.leaf(0), None);
