@@ -26,6 +26,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     pub min_named: Option<f64>,
 
+    /// Samples of this host only, of a capture merged of several; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+
     /// The capture, or `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

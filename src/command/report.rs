@@ -23,12 +23,17 @@ const TOP: usize = 20;
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::from(Options {
+    let symbols = Options {
         // Other views show no lines.
         lines: args.view.standard || args.view.pprof.is_some(),
         ..symbol_options(&args.names)?
-    });
+    };
+    let request = Request {
+        hosts: args.host.clone(),
+        ..Request::from(symbols)
+    };
     let reader = open(&args.file)?;
+    check_hosts(&reader, &args.host)?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -53,6 +58,19 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             Some(path) if !to_stdout => format!("cannot write to {}", path.display()),
             _ => "cannot write to standard output".to_owned(),
         }),
+    }
+}
+
+/// Refuses a host that no capture is of.
+fn check_hosts(reader: &Reader, wanted: &[String]) -> anyhow::Result<()> {
+    let hosts = pipeline::hosts(reader);
+    let is = |host: &String, name: &String| host == name || host.split('#').next() == Some(name);
+    let unknown = wanted
+        .iter()
+        .find(|name| !hosts.iter().any(|host| is(host, name)));
+    match unknown {
+        Some(name) => bail!("--host {name}: the capture is of {}", hosts.join(", ")),
+        None => Ok(()),
     }
 }
 
