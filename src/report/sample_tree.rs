@@ -61,7 +61,7 @@ impl SampleTree {
     pub fn root(&mut self, sample: &SampleView<'_>, threads: bool) -> u32 {
         let (number, text) = match threads {
             true => (sample.tid, thread_label(sample)),
-            false => (sample.pid, format!("{}-{}", sample.process, sample.pid)),
+            false => (sample.pid, sample.group.to_owned()),
         };
         let roots = self.roots.entry(number.0).or_default();
         let frames = &mut self.frames;
@@ -178,6 +178,8 @@ mod tests {
                     module: Names::EMPTY,
                     kind: FrameKind::User,
                     inlined: false,
+                    source: None,
+                    address: None,
                 };
                 let frame = names.frame_id(frame);
                 Resolution {
@@ -214,6 +216,7 @@ mod tests {
                 tid: Pid(7),
                 comm: "app",
                 process: "app",
+                group: "app-7",
                 event: 0,
                 flags: 0,
                 weight: 1,
