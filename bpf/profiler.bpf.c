@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /* Runs in the interrupt of each sample: decides whether it is wanted, walks both stacks into this CPU's
- * scratch buffer and puts the used part into this CPU's ring. Takes no lock, updates nothing shared and
- * wakes nobody unless a ring gets half full. */
+ * scratch buffer (of the user stack, with a window, it copies what the recorder needs to walk it) and puts the used
+ * part into this CPU's ring. Takes no lock, updates nothing shared and wakes nobody unless a ring gets half full. */
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -16,6 +16,7 @@ __u32 weight = 0;
 __u64 cpu_changes = 0;
 /* Never read: makes the layout of the record part of the skeleton. */
 const volatile struct sample_head sample_head_layout = {};
+const volatile struct user_copy user_copy_layout = {};
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -140,6 +141,68 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 	return (frames > 0 && in_idle_text(kernel_stack[0])) || (frames > 1 && in_idle_text(kernel_stack[1]));
 }
 
+#if defined(__TARGET_ARCH_x86)
+#define PAGE 4096
+#define WINDOW_PAGES (2 + 32768 / PAGE)
+
+/* Whether `address` ends the memory from `sp` on that may be stack. */
+static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
+{
+	return address > sp && address < end ? address & ~7ULL : end;
+}
+
+/* Copies registers and the stack's used top to `copy`. Bytes of the stack; negative when it must be walked instead. */
+static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
+				      __u32 in_kernel, __u32 is_short)
+{
+	__u64 from, end, sp, len, done = 0, part;
+	void *stack = copy + 1;
+	int i;
+
+	if (in_kernel) {
+		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs),
+					  (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+			return -1;
+	} else {
+		copy->regs = ctx->regs;
+	}
+	if (REGS_IN_KERNEL(&copy->regs) || REGS_32_BIT(&copy->regs))
+		return -1;
+	sp = copy->regs.sp;
+	from = (sp - RED_ZONE) & ~7ULL;
+	copy->from = from;
+	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
+	end = from + (is_short && config.window > SHORT_WINDOW ? SHORT_WINDOW : config.window);
+	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
+	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	len = end - from;
+	barrier_var(len);
+	if (len > config.window)
+		len = config.window;
+	if (!bpf_probe_read_user(stack, len, (void *)from))
+		return len;
+	/* Some page of it is not there. The first ones may never have been touched... */
+	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)from); i++)
+		from = (from | (PAGE - 1)) + 1;
+	len = from < end ? end - from : 0;
+	/* ... then all up to one that is not there. */
+	for (i = 0; i < WINDOW_PAGES; i++) {
+		part = PAGE - ((from + done) & (PAGE - 1));
+		if (part > len - done)
+			part = len - done;
+		barrier_var(part);
+		barrier_var(done);
+		if (part == 0 || part > PAGE || done > config.window)
+			break;
+		if (bpf_probe_read_user(stack + done, part, (void *)from + done))
+			break;
+		done += part;
+	}
+	copy->from = from;
+	return done;
+}
+#endif
+
 static __always_inline void take(struct bpf_perf_event_data *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -211,7 +274,20 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 		return;
 	}
 	head->user_frames = 0;
-	if (!(flags & SAMPLE_KTHREAD)) {
+#if defined(__TARGET_ARCH_x86)
+	if (config.window && !(flags & (SAMPLE_KTHREAD | SAMPLE_EXITING))) {
+		size = copy_user(ctx, task, (void *)head + bytes, in_kernel, flags & SAMPLE_SHORT);
+		if (size >= 0) {
+			if ((__u64)size > config.window)
+				size = config.window;
+			head->flags |= SAMPLE_COPIED;
+			head->user_frames = size / sizeof(__u64);
+			bytes += sizeof(struct user_copy) + size;
+			flags |= SAMPLE_COPIED;
+		}
+	}
+#endif
+	if (!(flags & (SAMPLE_KTHREAD | SAMPLE_COPIED))) {
 		size = bpf_get_stack(ctx, (void *)head + bytes, max_user, BPF_F_USER_STACK);
 		if (size < 0) {
 			head->user_frames = -1;

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::capture_output;
 use crate::event::Pid;
-use crate::record::options::{Event, Options, Rate, Target};
+use crate::record::options::{Event, Options, Rate, Target, Unwind};
 
 /// Arguments of `profiler record`.
 #[derive(Debug, Clone, Args)]
@@ -67,6 +67,10 @@ pub struct RecordArgs {
     /// Sample less often when recording takes more than PCT percent of one CPU; samples then count for more
     #[arg(long, value_name = "PCT", value_parser = percent, allow_negative_numbers = true)]
     pub cpu_limit: Option<f64>,
+
+    /// How to walk user stacks: along frame pointers, or by unwind information (.eh_frame, .debug_frame; x86-64)
+    #[arg(long, value_name = "HOW", default_value = "fp")]
+    pub unwind: UnwindName,
 
     /// Say nothing unless something is wrong
     #[arg(short, long)]
@@ -150,6 +154,15 @@ pub enum EventName {
     CpuClock,
 }
 
+/// Names of ways to walk user stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UnwindName {
+    /// Along frame pointers
+    Fp,
+    /// By unwind information: whole stacks of code without frame pointers
+    Dwarf,
+}
+
 impl RecordArgs {
     /// What the recorder is to do.
     pub fn options(&self) -> Options {
@@ -186,6 +199,10 @@ impl RecordArgs {
             inherit: !self.no_inherit,
             idle: self.idle,
             ring_bytes: self.ring_size,
+            unwind: match self.unwind {
+                UnwindName::Fp => Unwind::FramePointers,
+                UnwindName::Dwarf => Unwind::Dwarf,
+            },
             cpu_limit: self.cpu_limit,
             quiet: self.quiet,
         }

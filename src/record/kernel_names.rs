@@ -177,7 +177,7 @@ fn built_in(unknown: &[u64], read: impl FnOnce() -> Option<Kallsyms>) -> Vec<Ker
 }
 
 /// The vdso is the same in all 64-bit processes of a kernel, so our own will do.
-fn own_vdso() -> Option<Vec<u8>> {
+pub(super) fn own_vdso() -> Option<Vec<u8>> {
     let mapping = maps::read_executable(Pid(std::process::id())).ok()?;
     let vdso = mapping.into_iter().find(|m| m.path == b"[vdso]")?;
     let mut image = vec![0; (vdso.end - vdso.start) as usize];

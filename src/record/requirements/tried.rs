@@ -36,6 +36,7 @@ fn load() -> anyhow::Result<()> {
             user: depth,
             kernel: depth,
         },
+        window: 0,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),
         possible: cpus::possible_count()?,

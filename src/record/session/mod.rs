@@ -24,12 +24,13 @@ use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
 use super::launch::{Held, NotStarted, Running};
-use super::options::{Event, Options, Rate, Target};
+use super::options::{Event, Options, Rate, Target, Unwind};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
+use super::unwind::Unwinder;
 use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
@@ -208,7 +209,11 @@ fn record(
         .map_err(|err| Failed::AtStart(room::not_begun(err, options)))?;
     writer.set_time_unit(TIME_UNIT);
     let limited = room::limit(options, &mut writer);
-    let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
+    let mut drain = Drain::new(writer, setup.depths, setup.command);
+    if options.unwind == Unwind::Dwarf {
+        drain.unwinder = Unwinder::new();
+    }
+    let drain = RefCell::new(drain);
     let mut rings = Rings::new().map_err(Failed::AtStart)?;
     for ring in setup.program.rings() {
         rings
@@ -353,6 +358,7 @@ impl Session<'_> {
             self.setup.rate,
             self.setup.sampling.event,
             self.setup.ring_bytes,
+            self.options.unwind,
         );
         // One beyond all clocks is none.
         let deadline = self
