@@ -71,6 +71,14 @@ struct {
 	__type(value, __u64);
 } targets SEC(".maps");
 
+/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} windows SEC(".maps");
+
 static __always_inline void add(enum counter which, __u64 more)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &which);
@@ -156,6 +164,7 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 				      __u32 in_kernel, __u32 is_short)
 {
 	__u64 from, end, sp, len, done = 0, part;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough, window = config.window;
 	void *stack = copy + 1;
 	int i;
 
@@ -172,7 +181,12 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	from = (sp - RED_ZONE) & ~7ULL;
 	copy->from = from;
 	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
-	end = from + (is_short && config.window > SHORT_WINDOW ? SHORT_WINDOW : config.window);
+	enough = bpf_map_lookup_elem(&windows, &tid);
+	if (enough)
+		window = *enough;
+	if (is_short)
+		window = SHORT_WINDOW;
+	end = from + window;
 	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
 	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
 	len = end - from;

@@ -316,6 +316,11 @@ Examples:
 with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither \
 a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command that is still running after -d \
 goes on, and is waited for.
+--unwind dwarf is for code built without frame pointers, as most of a distribution is: of each sample registers and the used top of \
+the user stack (32 KiB at most) are copied to the recorder, which walks them by the unwind information of the mapped files and \
+writes addresses only. What could not be walked to its root is counted by cause, and told by every report.
+  profiler record --unwind dwarf -p 1234 -d 30
+
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
 On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \

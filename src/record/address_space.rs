@@ -318,7 +318,7 @@ mod tests {
         assert!([35, 55].map(|a| parent.covering(a).is_some()) == [true, false]);
         assert_eq!(parent.until(Timestamp(4)).1.len(), 1);
         let at = |address, time| parent.at(address, Timestamp(time)).is_some();
-        assert_eq!([at(35, 4), at(35, 5), at(15, 0)], [false, true, true]);
+        assert_eq!([at(35, 4), at(35, 5), at(15, 1)], [false, true, true]);
         parent.settle(Timestamp(4));
         assert_eq!(parent.until(Timestamp::ZERO).0.len(), 1);
         parent.settle(Timestamp(5));

@@ -24,6 +24,7 @@ pub use skel::types;
 use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head, user_copy};
 
+use super::unwind::windows::THREADS;
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
 
@@ -119,6 +120,9 @@ impl Program {
             .set_value_size((size_of::<sample_head>() + deepest + copied) as u32)?;
         open.maps.scratch.set_max_entries(config.possible)?;
         open.maps.rings.set_max_entries(config.possible)?;
+        if config.window > 0 {
+            open.maps.windows.set_max_entries(THREADS as u32)?;
+        }
         open.maps.changes_of_cpu.set_max_entries(config.possible)?;
 
         let follow = matches!(config.filter, Filter::Processes(_, true));
@@ -242,6 +246,18 @@ impl Program {
             bail!("the BPF program has no variables");
         };
         bss.weight = weight;
+        Ok(())
+    }
+
+    /// Copies no more than so many bytes of the stacks of `thread` from now on; `None`: as many as of others.
+    pub fn set_window(&self, thread: Pid, bytes: Option<u32>) -> Result<()> {
+        let windows = &self.skel.maps.windows;
+        let key = thread.0.to_ne_bytes();
+        match bytes {
+            Some(bytes) => windows.update(&key, &bytes.to_ne_bytes(), MapFlags::ANY)?,
+            // It may never have been there.
+            None => drop(windows.delete(&key)),
+        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use super::processes::{FirstSample, Processes, Sampled, Writer};
 use super::sideband::{SideEvent, SideKind};
 use super::unwind::held::Held;
+use super::unwind::windows::Windows;
 use super::unwind::{Code, End, Unwinder};
 use super::wire::{Depths, RingSample, decode};
 use crate::capture::writer::{FULL_FRAME, PlacedSample, Stacks, TOGETHER, TablesFull};
@@ -64,6 +65,8 @@ pub struct Drain {
     pub idle_text: Option<(u64, u64)>,
     /// Walks the stacks that were copied.
     pub unwinder: Option<Unwinder>,
+    /// How much is copied of such stacks.
+    pub windows: Windows,
     /// Samples with such stacks: what they were walked through is known later.
     held: Held,
     /// Of these, those that are being interned together: all their addresses.
@@ -127,6 +130,7 @@ impl Drain {
             segment_is_due: false,
             idle_text: None,
             unwinder: None,
+            windows: Windows::default(),
             held: Held::default(),
             walked: Vec::new(),
             given_up: false,
@@ -393,6 +397,13 @@ impl Drain {
             time: sample.time,
         };
         let done = unwinder.walk(copy, code, self.depths.user, walked);
+        if !sample.short {
+            let copied = copy.words.len() as u32 * 8;
+            let needed = u32::try_from(done.needed)
+                .ok()
+                .filter(|_| done.end != End::Window);
+            self.windows.walked(sample.sampled.tid, copied, needed);
+        }
         if done.end == End::Depth || (done.end == End::Window && sample.short) {
             sample.flags |= sample_flags::USER_TRUNCATED;
             return;

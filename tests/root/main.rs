@@ -25,3 +25,5 @@ mod room;
 mod roundtrip;
 mod stacks;
 mod targets;
+#[cfg(target_arch = "x86_64")]
+mod unwind;

@@ -439,6 +439,10 @@ impl Session<'_> {
         let mut drain = self.drain.borrow_mut();
         let processes = &mut self.setup.processes;
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
+        for (thread, window) in drain.windows.take_changes() {
+            // Where it cannot be told, more is copied than is needed.
+            let _ = self.setup.program.set_window(thread, window);
+        }
         // All that was told before the snapshot has come.
         processes.snapshot_done();
         self.jit.follow(processes);

@@ -57,7 +57,7 @@ impl<'a> StackCopy<'a> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::record::unwind::registers::{RBP, RIP, RSP};
 

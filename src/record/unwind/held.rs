@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn records_wait_for_their_time_and_come_once() {
-        let record = |n: u8, words| vec![n; 8 * words];
+        let record = |n: u8, words: usize| vec![n; 8 * words];
         let mut held = Held::default();
         for (time, n, words) in [(5, 1, 2), (9, 2, 3), (6, 3, 1), (7, 4, 4)] {
             assert!(held.push(Timestamp(time), 2, &record(n, words)));

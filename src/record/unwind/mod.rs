@@ -6,6 +6,7 @@
 //! tables  the unwind information of one file              files       those of all files that were walked through
 //! rule    how one address gets to its caller, compiled    eval        the same for what cannot be compiled
 //! held    copies, until what their samples need is known  walk        address by address to the root
+//! windows how much of a thread's stack is copied
 //! ```
 //!
 //! A frame is never made up: each address lies in code that was mapped at that time, each step goes up the stack, and a walk that
@@ -23,10 +24,11 @@ mod registers;
 mod rule;
 pub mod tables;
 mod walk;
+pub mod windows;
 
 pub use copy::StackCopy;
 #[cfg(test)]
-pub use copy::tests as copies;
+pub(crate) use copy::tests as copies;
 pub use walk::{Code, End, Unwinder, Walked};
 
 /// Bytes of a user stack that are copied at most, what lies below the stack pointer included.
@@ -34,3 +36,6 @@ pub const WINDOW: u32 = 32 << 10;
 
 /// Whether stacks can be walked here on this architecture.
 pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
+
+#[cfg(test)]
+mod tests;

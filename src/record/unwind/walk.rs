@@ -58,6 +58,8 @@ pub struct Walked {
     pub end: End,
     /// It went through code where only frame pointers could be followed.
     pub by_frame_pointer: bool,
+    /// How far up the copy it came, in bytes.
+    pub needed: u64,
 }
 
 /// Walks stacks.
@@ -123,6 +125,7 @@ impl Unwinder {
         Walked {
             end,
             by_frame_pointer: walk.by_frame_pointer,
+            needed: registers.sp().saturating_sub(copy.from),
         }
     }
 
