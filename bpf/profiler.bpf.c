@@ -163,8 +163,11 @@ static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
 static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
 				      __u32 in_kernel, __u32 is_short)
 {
-	__u64 from, end, sp, len, done = 0, part;
+	__u64 from, end, sp, len, done, part;
 	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough, window = config.window;
+	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
+	 * once, and not once for each way to get to it. */
+	volatile struct user_copy *at = copy;
 	void *stack = copy + 1;
 	int i;
 
@@ -196,24 +199,25 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	if (!bpf_probe_read_user(stack, len, (void *)from))
 		return len;
 	/* Some page of it is not there. The first ones may never have been touched... */
-	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)from); i++)
-		from = (from | (PAGE - 1)) + 1;
-	len = from < end ? end - from : 0;
+	at->bytes = 0;
+	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+		at->from = (at->from | (PAGE - 1)) + 1;
 	/* ... then all up to one that is not there. */
 	for (i = 0; i < WINDOW_PAGES; i++) {
-		part = PAGE - ((from + done) & (PAGE - 1));
-		if (part > len - done)
-			part = len - done;
+		done = at->bytes;
+		from = at->from + done;
+		part = PAGE - (from & (PAGE - 1));
+		if (part > end - from)
+			part = end - from;
 		barrier_var(part);
 		barrier_var(done);
-		if (part == 0 || part > PAGE || done > config.window)
+		if (from >= end || part > PAGE || done > config.window)
 			break;
-		if (bpf_probe_read_user(stack + done, part, (void *)from + done))
+		if (bpf_probe_read_user(stack + done, part, (void *)from))
 			break;
-		done += part;
+		at->bytes = done + part;
 	}
-	copy->from = from;
-	return done;
+	return at->bytes;
 }
 #endif
 
@@ -301,16 +305,15 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 		}
 	}
 #endif
-	if (!(flags & (SAMPLE_KTHREAD | SAMPLE_COPIED))) {
+	if (!(flags & SAMPLE_KTHREAD) && (!(flags & SAMPLE_COPIED) || config.also_walk)) {
 		size = bpf_get_stack(ctx, (void *)head + bytes, max_user, BPF_F_USER_STACK);
-		if (size < 0) {
-			head->user_frames = -1;
-		} else {
+		if (size >= 0) {
 			if ((__u64)size > max_user)
 				size = max_user;
-			head->user_frames = size / sizeof(__u64);
 			bytes += size;
 		}
+		if (!(flags & SAMPLE_COPIED))
+			head->user_frames = size < 0 ? -1 : (__u64)size / sizeof(__u64);
 	}
 
 	/* Wake the recorder once, by the sample that fills the ring past the mark. */

@@ -30,6 +30,7 @@ struct config {
 	__u32 max_kernel;      /* frames kept of a kernel stack */
 	__u32 measured;        /* add up the time this program takes */
 	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
+	__u32 also_walk;       /* copied or not, it is walked along frame pointers */
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
 	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
 };
@@ -58,10 +59,12 @@ enum sample_flag {
 	SAMPLE_COPIED = 1 << 5,     /* registers and stack memory in place of the user stack's addresses */
 };
 
-/* With SAMPLE_COPIED, what follows the kernel stack: this, then user_frames words of the stack from `from` on. */
+/* With SAMPLE_COPIED, what follows the kernel stack: this, then user_frames words of the stack from `from` on, then the
+ * user stack's addresses if it was walked too. */
 struct user_copy {
 	struct user_regs regs; /* of the user code, also when the sample was taken in the kernel */
 	__u64 from;            /* address of the first word */
+	__u64 bytes;           /* a note of the sampling program's own */
 };
 
 /* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */

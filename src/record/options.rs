@@ -61,6 +61,8 @@ impl Event {
 /// How user stacks are walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unwind {
+    /// By unwind information where the machine can do that, and along frame pointers where that ends.
+    Auto,
     /// Along frame pointers, in the kernel.
     FramePointers,
     /// By unwind information, of a copy of the stack.

@@ -4,15 +4,19 @@ use std::collections::HashSet;
 use std::process::Command;
 
 use crate::common::workload::{
-    BURN_NO_FP, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC, SHADOW_STATIC_PIE,
+    BURN_NO_FP, DEEP_BIG, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC, SHADOW_STATIC_PIE,
 };
 use crate::common::{Bench, Folded, HZ, Program, Recorded, Stack};
 
 /// Records `program ARGS...` by unwind information.
 fn record(bench: &Bench, program: Program, args: &[&str]) -> (Recorded, Folded) {
+    record_by(bench, "dwarf", program, args)
+}
+
+fn record_by(bench: &Bench, unwind: &str, program: Program, args: &[&str]) -> (Recorded, Folded) {
     let rate = HZ.to_string();
     let program = program.build();
-    let mut all = vec!["-F", &rate, "--unwind", "dwarf", "--"];
+    let mut all = vec!["-F", &rate, "--unwind", unwind, "--"];
     all.push(program.to_str().expect("a path in UTF-8"));
     all.extend(args);
     let recorded = bench.record(&all).ok();
@@ -165,6 +169,32 @@ fn a_signal_stack_ends_where_its_copy_ends() {
                 .is_some_and(|root| root.contains("pthread_kill"))
     });
     assert!(folded.verdict.contains("stack window"), "{folded}");
+}
+
+/// A stack of 100 KiB: its copy ends, and with frame pointers as well it is whole.
+#[test]
+fn a_stack_that_is_larger_than_its_copy() {
+    let bench = Bench::new();
+    let (_, folded) = record(&bench, DEEP_BIG, &["100", "0.4"]);
+    let deep = folded.only(|s| s.has("deep_spin"));
+    deep.check_none("its root", |s| s.has("main"));
+    deep.check_least("what was copied", 1.0, |s| {
+        (28..34).contains(&s.times("dive"))
+    });
+    assert!(folded.verdict.contains("stack window"), "{folded}");
+    let (_, folded) = record_by(&bench, "auto", DEEP_BIG, &["100", "0.4"]);
+    let deep = folded.only(|s| s.has("deep_spin"));
+    deep.check_least("main", 1.0, |s| s.has_chain(&["main", "dive"]));
+    deep.check_none("another depth", |s| s.times("dive") != 100);
+}
+
+/// Both ways together are as good as unwind information alone.
+#[test]
+fn stacks_by_both() {
+    let bench = Bench::new();
+    let (recorded, folded) = record_by(&bench, "auto", SHADOW, &["300", "2"]);
+    Shadow::of(&recorded).check(&folded, "main");
+    folded.check_least("whole stacks", WHOLE, is_whole);
 }
 
 /// Rust, whose standard library has no frame pointers as it is delivered.

@@ -24,7 +24,7 @@ use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
 use super::launch::{Held, NotStarted, Running};
-use super::options::{Event, Options, Rate, Target, Unwind};
+use super::options::{Event, Options, Rate, Target};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::ring::Rings;
@@ -210,7 +210,7 @@ fn record(
     writer.set_time_unit(TIME_UNIT);
     let limited = room::limit(options, &mut writer);
     let mut drain = Drain::new(writer, setup.depths, setup.command);
-    if options.unwind == Unwind::Dwarf {
+    if setup.copies {
         drain.unwinder = Unwinder::new();
     }
     let drain = RefCell::new(drain);
@@ -358,7 +358,7 @@ impl Session<'_> {
             self.setup.rate,
             self.setup.sampling.event,
             self.setup.ring_bytes,
-            self.options.unwind,
+            self.setup.copies,
         );
         // One beyond all clocks is none.
         let deadline = self

@@ -17,20 +17,25 @@ pub struct StackCopy<'a> {
     pub from: u64,
     /// Stack memory, up.
     pub words: &'a [u64],
+    /// What the kernel found along frame pointers, leaf first, if it was asked.
+    pub walked: &'a [u64],
 }
 
 impl<'a> StackCopy<'a> {
-    /// What follows the kernel stack in a record; `None` when that is too short or of another architecture.
-    pub fn decode(words: &'a [u64]) -> Option<StackCopy<'a>> {
+    /// What follows the kernel stack in a record, with `count` words of stack; `None` when that is too short or of another
+    /// architecture.
+    pub fn decode(words: &'a [u64], count: usize) -> Option<StackCopy<'a>> {
         if !super::IS_SUPPORTED {
             return None;
         }
         let (registers, rest) = words.split_at_checked(SAVED)?;
-        let (from, words) = rest.split_first()?;
+        let ([from, _], rest) = rest.split_first_chunk()?;
+        let (words, walked) = rest.split_at_checked(count)?;
         Some(StackCopy {
             registers,
             from: *from,
             words,
+            walked,
         })
     }
 
@@ -67,7 +72,7 @@ pub(crate) mod tests {
         for (register, value) in registers {
             words[PLACES[usize::from(*register)]] = *value;
         }
-        words.push(from);
+        words.extend([from, 0]);
         words.extend_from_slice(stack);
         words
     }
@@ -80,7 +85,9 @@ pub(crate) mod tests {
             0x7000,
             &[1, 2, 3],
         );
-        let copy = StackCopy::decode(&words).expect("a copy");
+        let copy = StackCopy::decode(&words, 2).expect("a copy");
+        assert_eq!((copy.words, copy.walked), (&[1, 2][..], &[3][..]));
+        let copy = StackCopy::decode(&words, 3).expect("a copy");
         assert_eq!(copy.leaf(), [0x401000]);
         let registers = copy.registers();
         assert_eq!(registers.get(RSP), Some(0x7000));
@@ -89,6 +96,7 @@ pub(crate) mod tests {
         let read = |at| copy.read(at);
         assert_eq!([0x7000, 0x7010].map(read), [Some(1), Some(3)]);
         assert_eq!([0x6ff8, 0x7018, 0x7001, 0, u64::MAX].map(read), [None; 5]);
-        assert_eq!(StackCopy::decode(&words[..21]), None);
+        assert_eq!(StackCopy::decode(&words, 4), None);
+        assert_eq!(StackCopy::decode(&words[..21], 0), None);
     }
 }

@@ -3,7 +3,7 @@
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 
 use super::copy::StackCopy;
-use super::registers::{KEPT, RSP, Registers};
+use super::registers::{KEPT, RBP, RSP, Registers};
 use super::walk::End;
 
 /// Where the frame of the caller begins (the canonical frame address).
@@ -55,6 +55,13 @@ impl Rule {
         return_address: -1,
         saved: [UNCHANGED; KEPT.len()],
     };
+
+    /// Whether it goes to the caller by the frame pointer, as the kernel does.
+    pub fn is_frame_pointer(&self) -> bool {
+        // Of the kept registers it is the second.
+        let [_, saved, ..] = self.saved;
+        self.cfa == Cfa::Offset(RBP, 16) && self.return_address == -1 && saved == -2
+    }
 
     /// Goes to the caller.
     pub fn apply(&self, registers: &mut Registers, copy: &StackCopy<'_>) -> Result<(), End> {
@@ -223,7 +230,7 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::record::unwind::copies;
-    use crate::record::unwind::registers::{RBP, RIP};
+    use crate::record::unwind::registers::RIP;
 
     #[test]
     fn a_kept_step_is_small() {
@@ -254,7 +261,7 @@ mod tests {
     fn a_step_that_does_not_go_up_is_none() {
         let stack = [10, 11, 12, 13];
         let words = copies::words(&[(RIP, 5), (RSP, 0x7000), (RBP, 0x7010)], 0x7000, &stack);
-        let copy = StackCopy::decode(&words).expect("a copy");
+        let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
         let apply = |cfa| {
             let mut registers = copy.registers();
             let rule = Rule {

@@ -40,7 +40,7 @@ fn walk(
     depth: usize,
 ) -> (Vec<u64>, Walked) {
     let words = copies::words(registers, 0x7000, stack);
-    let copy = StackCopy::decode(&words).expect("a copy");
+    let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
     let code = Code {
         process: Pid(std::process::id()),
         space: Some(space),
@@ -107,6 +107,48 @@ fn generated_code_by_frame_pointers() {
     assert_eq!((frames, walked.end), (vec![0x1100], End::Unmapped));
 }
 
+/// What the kernel has found goes on where there is nothing to be read, if it is the same up to there.
+#[test]
+fn the_kernels_walk_goes_on_where_unwind_information_ends() {
+    let space = space(MappedKind::Anonymous, 0x1000, 0x1000);
+    let go = |stack: &[u64], by_kernel: &[u64], depth| {
+        let mut words = copies::words(
+            &[(RIP, 0x1100), (RSP, 0x7000), (RBP, 0x7008)],
+            0x7000,
+            stack,
+        );
+        words.extend_from_slice(by_kernel);
+        let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
+        let code = Code {
+            process: Pid(std::process::id()),
+            space: Some(&space),
+            time: Timestamp(5),
+        };
+        let mut out = vec![7];
+        let walked = Unwinder::new()
+            .expect("this architecture")
+            .walk(&copy, code, depth, &mut out);
+        (out.split_off(1), walked.end)
+    };
+    let stack = [0, 0x7018, 0x1200];
+    let whole = vec![0x1100, 0x1200, 0x1300, 0x1400];
+    assert_eq!(go(&stack, &whole, 10), (whole.clone(), End::Window));
+    assert_eq!(go(&stack, &whole, 3), (whole[..3].to_vec(), End::Depth));
+    assert_eq!(go(&stack, &[], 10), (whole[..2].to_vec(), End::Window));
+    let other = [0x1100, 0x1208, 0x1300];
+    assert_eq!(go(&stack, &other, 10), (whole[..2].to_vec(), End::Window));
+    let no_code = [0x1100, 0x1200, 0x1300, 0x9300, 0x1400];
+    assert_eq!(go(&stack, &no_code, 10), (whole[..3].to_vec(), End::Window));
+    // The kernel has not seen the leaf's caller, nor its caller's.
+    let stack = [0, 0x7018, 0x1180, 0x7028, 0x1190, 0x7038, 0x1200];
+    let all = vec![0x1100, 0x1180, 0x1190, 0x1200, 0x1300];
+    let by_kernel = [0x1100, 0x1200, 0x1300];
+    let by_kernel_less = [0x1100, 0x1190, 0x1200, 0x1300];
+    assert_eq!(go(&stack, &by_kernel, 10).0, all);
+    assert_eq!(go(&stack, &by_kernel_less, 10).0, all);
+    assert_eq!(go(&stack, &[0x1100, 0x1300], 10).0, all[..4]);
+}
+
 /// Nothing is known of what is mapped, or the file cannot be had.
 #[test]
 fn unknown_code_has_no_caller() {
@@ -170,7 +212,7 @@ proptest! {
         let mut context = UnwindContext::new();
         let values: Vec<u64> = stack.iter().map(|v| 0x7000 + u64::from(*v) % 0x400).collect();
         let words = copies::words(&[(RSP, 0x7000 + sp), (RBP, 0x7000 + sp * 4), (RIP, 1)], 0x7000, &values);
-        let copy = StackCopy::decode(&words).expect("a copy");
+        let copy = StackCopy::decode(&words, values.len()).expect("a copy");
         for offset in (0..size).step_by(3) {
             let Some(address) = tables.address_at(offset) else { continue };
             let _ = tables.may_follow_call(address);

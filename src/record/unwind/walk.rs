@@ -99,6 +99,7 @@ impl Unwinder {
             by_frame_pointer: false,
             follows_call: false,
         };
+        let start = stack.len();
         stack.push(registers.ip());
         // The leaf is where it runs, a caller behind its call.
         let mut runs = true;
@@ -122,6 +123,14 @@ impl Unwinder {
             stack.push(next);
             frames += 1;
         };
+        let end = match end {
+            End::Window | End::NoInfo if !copy.walked.is_empty() => {
+                let own = stack.get(start..).unwrap_or_default();
+                let rest = beyond(own, copy.walked);
+                self.go_on(&mut walk, end, (frames, depth), rest, stack)
+            }
+            end => end,
+        };
         Walked {
             end,
             by_frame_pointer: walk.by_frame_pointer,
@@ -137,31 +146,53 @@ impl Unwinder {
         registers: &mut Registers,
         copy: &StackCopy<'_>,
     ) -> Result<bool, End> {
+        walk.follows_call = false;
+        match self.find(walk, at)? {
+            Step::Rule(rule) => rule.apply(registers, copy).map(|()| false),
+            Step::Root => Err(End::Root),
+            Step::Unknown => Err(End::NoInfo),
+            Step::FramePointer => {
+                walk.by_frame_pointer = true;
+                walk.follows_call = true;
+                by_frame_pointer(registers, copy).map(|()| false)
+            }
+            Step::Evaluate => {
+                let process = walk.code.process;
+                let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
+                let (_, tables) = self.files.get(process, mapping).ok_or(End::NoInfo)?;
+                let address = tables.address_at(offset_in(mapping, at));
+                let address = address.ok_or(End::NoInfo)?;
+                let done = tables.row(address, &mut self.context, |row, bytes, is_signal| {
+                    eval::apply(row, bytes, is_signal, registers, copy).map(|()| is_signal)
+                });
+                done.unwrap_or(Err(End::NoInfo))
+            }
+        }
+    }
+
+    /// How the function that `at` is in gets to its caller.
+    fn find(&mut self, walk: &mut Walk<'_>, at: u64) -> Result<Step, End> {
         let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
         let kind = mapping.file.kind;
-        let has_file = match kind {
-            MappedKind::File | MappedKind::Vdso | MappedKind::Memfd => true,
+        match kind {
+            MappedKind::File | MappedKind::Vdso | MappedKind::Memfd => {}
             // Each of its functions is a system call and a return.
-            MappedKind::Vsyscall => return Rule::RETURN.apply(registers, copy).map(|()| false),
-            MappedKind::Anonymous | MappedKind::Special => false,
-        };
-        walk.follows_call = false;
-        if !has_file {
-            walk.by_frame_pointer = true;
-            return by_frame_pointer(registers, copy).map(|()| false);
+            MappedKind::Vsyscall => return Ok(Step::Rule(Rule::RETURN)),
+            MappedKind::Anonymous | MappedKind::Special => return Ok(Step::FramePointer),
         }
-        let process = walk.code.process;
-        let (number, tables) = self.files.get(process, mapping).ok_or(End::NoInfo)?;
-        let offset = (at - mapping.start).saturating_add(mapping.file_offset);
-        let Some(address) = tables.address_at(offset).or(match kind {
+        let (number, tables) = self
+            .files
+            .get(walk.code.process, mapping)
+            .ok_or(End::NoInfo)?;
+        let offset = offset_in(mapping, at);
+        let address = match (tables.address_at(offset), kind) {
+            (Some(address), _) => address,
             // Generated code need not look like a file.
-            MappedKind::Memfd => Some(offset),
-            _ => None,
-        }) else {
-            return Err(End::NoInfo);
+            (None, MappedKind::Memfd) => offset,
+            (None, _) => return Err(End::NoInfo),
         };
         let context = &mut self.context;
-        let step = self.cache.get(number, address, || {
+        Ok(self.cache.get(number, address, || {
             let found = tables.row(address, context, |row, bytes, is_signal| {
                 if is_signal {
                     Step::Evaluate
@@ -176,22 +207,54 @@ impl Unwinder {
                     Step::Unknown
                 }
             })
-        });
-        match step {
-            Step::Rule(rule) => rule.apply(registers, copy).map(|()| false),
-            Step::Root => Err(End::Root),
-            Step::Unknown => Err(End::NoInfo),
-            Step::FramePointer => {
-                walk.by_frame_pointer = true;
-                walk.follows_call = true;
-                by_frame_pointer(registers, copy).map(|()| false)
+        }))
+    }
+
+    /// Goes on, with `frames` of `depth` found, along what the kernel has found by frame pointers: where unwind information says
+    /// that there are some, and in code that has none.
+    fn go_on(
+        &mut self,
+        walk: &mut Walk<'_>,
+        ended: End,
+        (frames, depth): (usize, usize),
+        rest: &[u64],
+        stack: &mut Vec<u64>,
+    ) -> End {
+        let Some(mut last) = stack.last().copied() else {
+            return ended;
+        };
+        let mut runs = frames == 1;
+        let mut taken = 0;
+        for next in rest {
+            if frames + taken >= depth {
+                return End::Depth;
             }
-            Step::Evaluate => {
-                let done = tables.row(address, context, |row, bytes, is_signal| {
-                    eval::apply(row, bytes, is_signal, registers, copy).map(|()| is_signal)
-                });
-                done.unwrap_or(Err(End::NoInfo))
+            let step = self.find(walk, last.wrapping_sub(u64::from(!runs)));
+            let is_told = match step {
+                Ok(Step::Rule(rule)) => rule.is_frame_pointer(),
+                Ok(Step::FramePointer) => {
+                    walk.by_frame_pointer = true;
+                    true
+                }
+                Ok(Step::Unknown) | Err(End::NoInfo) => {
+                    walk.by_frame_pointer = true;
+                    true
+                }
+                Ok(Step::Root) => return End::Root,
+                _ => false,
+            };
+            walk.follows_call = true;
+            if !is_told || self.check(walk, *next, false).is_err() {
+                return ended;
             }
+            stack.push(*next);
+            last = *next;
+            runs = false;
+            taken += 1;
+        }
+        match self.find(walk, last.wrapping_sub(1)) {
+            Ok(Step::Root) if taken > 0 => End::Root,
+            _ => ended,
         }
     }
 
@@ -205,14 +268,37 @@ impl Unwinder {
             && matches!(mapping.file.kind, MappedKind::File)
             && let Some((_, tables)) = self.files.get(process, mapping)
         {
-            let offset = (at - mapping.start).saturating_add(mapping.file_offset);
-            let place = tables.address_at(offset).map(|at| at.wrapping_add(1));
+            let place = tables.address_at(offset_in(mapping, at));
+            let place = place.map(|at| at.wrapping_add(1));
             if !place.is_some_and(|place| tables.may_follow_call(place)) {
                 return Err(End::BadFrame);
             }
         }
         Ok(())
     }
+}
+
+/// Where in its file `at` is.
+fn offset_in(mapping: &Mapping, at: u64) -> u64 {
+    at.saturating_sub(mapping.start)
+        .saturating_add(mapping.file_offset)
+}
+
+/// Frames the kernel may have missed: it sees no leaf's caller where the leaf has no frame.
+const MISSED: usize = 2;
+
+/// What the kernel found beyond the last frame of `own`: nothing unless it found the same up to there, but for the first
+/// frames.
+fn beyond<'k>(own: &[u64], by_kernel: &'k [u64]) -> &'k [u64] {
+    let rest = (0..=MISSED).find_map(|missed| {
+        let common = own.len().checked_sub(missed)?;
+        let (same, rest) = by_kernel.split_at_checked(common)?;
+        // The leaf alone proves nothing.
+        let is_proof = missed == 0 || common > 1;
+        let agrees = same.first() == own.first() && same.get(1..) == own.get(1 + missed..);
+        (is_proof && agrees).then_some(rest)
+    });
+    rest.unwrap_or_default()
 }
 
 struct Walk<'s> {

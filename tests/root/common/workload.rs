@@ -125,6 +125,9 @@ pub const SHADOW_DEBUG_FRAME: Program = program(
         "-fno-unwind-tables"
     ),
 );
+/// With more stack than is copied of one.
+#[cfg(target_arch = "x86_64")]
+pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=1000"]);
 #[cfg(target_arch = "x86_64")]
 pub const LIES: Program = program("lies.c", "lies", without_frame_pointers!());
 #[cfg(target_arch = "x86_64")]
