@@ -98,7 +98,7 @@ pub enum MappedKind {
 }
 
 /// The kernel's suffix on the path of a file that has no name any more.
-pub(crate) const DELETED: &[u8] = b" (deleted)";
+pub const DELETED: &[u8] = b" (deleted)";
 
 /// What a path or label of the kernel stands for, and the path without the kernel's suffix.
 pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
