@@ -101,7 +101,7 @@ enum Found {
 impl Tables {
     /// Of a file.
     pub fn new(image: Image) -> Tables {
-        Self::parse(&image).unwrap_or(Parsed::default()).with(image)
+        Self::parse(&image).unwrap_or_default().with(image)
     }
 
     fn parse(image: &[u8]) -> Option<Parsed> {
@@ -413,6 +413,9 @@ fn index<'a, S: UnwindSection<Bytes<'a>>>(
     }
 }
 
+/// Of a place in an index: the function's address, and where its entry is.
+type Pairs<'i> = &'i dyn Fn(usize) -> Option<(u64, usize)>;
+
 /// The entry that covers `address`.
 fn find<'a, S: UnwindSection<Bytes<'a>>>(
     section: &Section,
@@ -421,7 +424,7 @@ fn find<'a, S: UnwindSection<Bytes<'a>>>(
     image: &[u8],
     address: u64,
 ) -> Found {
-    let (count, get): (usize, &dyn Fn(usize) -> Option<(u64, usize)>) = match &section.index {
+    let (count, get): (usize, Pairs<'_>) = match &section.index {
         Index::Linker(range, base) => {
             let start = section.bases.eh_frame.section.unwrap_or(0);
             (range.len() / 8, &move |at| {
