@@ -37,7 +37,7 @@ pub enum Command {
     #[cfg(feature = "record")]
     Doctor(record::DoctorArgs),
     /// Name what a capture has sampled and show where the time went
-    Report(ReportArgs),
+    Report(Box<ReportArgs>),
     /// Add to a capture what a machine needs that has none of the files
     Pack(PackArgs),
     /// Say what a capture is and what is in it

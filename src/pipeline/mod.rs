@@ -4,7 +4,9 @@
 //! frame by frame and hands out each sample with its names, in time order.
 //!
 //! ```text
+//! request   what is asked -> selection  which frames are read, which samples pass, what names decide
 //! profile   tally  segments on all CPUs -> segment  samples -> views -> counts  by stack numbers -> stacks  of places
+//!             -> shape  stacks of functions        grouping  what is counted apart
 //! stream    segment -> lists  of frames, sample by sample
 //! merged    both, of each of several captures in one file, and joined
 //! about, missing, inventory   what the capture has and lacks      pack, packing   what names need, collected
