@@ -10,8 +10,9 @@ FUZZ_TARGETS := reader segment tables report elf text records import
 # Debian packages to build (libbpf's own sources come with its crate), and with workloads.
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
 # And to test: `zstd -t`, pgrep, what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a
-# large C++ library, `go tool pprof`, setcap, perf.
-TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev golang-go libcap2-bin linux-perf
+# large C++ library, `go tool pprof`, setcap, perf, a browser.
+TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev golang-go libcap2-bin linux-perf chromium \
+	chromium-driver
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler
@@ -46,7 +47,7 @@ build: deps ## Build target/release/profiler
 	$(CARGO) build --release --locked
 
 demo: what = demo
-demo: need-root deps ## Record a small workload, show where its time went, leave demo.bprof, demo.folded, demo.svg (as root)
+demo: need-root deps ## Record a small workload, show where its time went, leave demo.bprof, demo.folded, demo.svg, demo.html (as root)
 	$(CARGO) build --release --locked
 	@mkdir -p target/demo
 	g++ -std=c++17 $(DEMO_FLAGS) -o target/demo/burn tests/workloads/burn.cpp
@@ -56,12 +57,14 @@ demo: need-root deps ## Record a small workload, show where its time went, leave
 	target/release/profiler record -o demo.bprof -F 499 -- sh tests/workloads/demo.sh target/demo
 	target/release/profiler report --folded -o demo.folded demo.bprof
 	target/release/profiler report --flamegraph demo.svg demo.bprof
+	target/release/profiler report --html demo.html demo.bprof
 	target/release/profiler report --top 15 demo.bprof
 	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" demo.* target; fi
 	@echo
 	@echo "demo.bprof   the capture:            target/release/profiler report --standard demo.bprof | less"
 	@echo "demo.folded  folded stacks:          for inferno-flamegraph, flamegraph.pl, speedscope ..."
 	@echo "demo.svg     the flame graph of it:  open it in a browser"
+	@echo "demo.html    the same over time:     open it in a browser"
 
 test: what = test
 test: need-root test-deps ## Run all tests, those that record for real included (as root)
@@ -141,7 +144,7 @@ lint: deps ## Check format and lints, with and without the recording half
 
 clean: ## Remove what was built and what demo and benchmarks left
 	$(CARGO) clean
-	rm -f demo.bprof demo.bprof.old demo.folded demo.svg bench.json bench-sustain.json bench-curves.json
+	rm -f demo.bprof demo.bprof.old demo.folded demo.svg demo.html bench.json bench-sustain.json bench-curves.json
 
 need-cargo:
 	@command -v $(CARGO) >/dev/null || { \

@@ -7,9 +7,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::pipeline::packing::Level;
 
+pub mod pictures;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod report;
+pub mod views;
 
 pub use report::{ReportArgs, ViewArgs};
 

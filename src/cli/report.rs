@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::SymbolArgs;
+use super::pictures::PictureArgs;
+use super::views::TableArgs;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
@@ -15,12 +17,16 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 
     /// Write the report to OUT instead of standard output (`-`)
-    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "pprof", "firefox", "speedscope"])]
+    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["flamegraph", "html", "pprof", "firefox", "speedscope"])]
     pub output: Option<PathBuf>,
 
-    /// With --missing: print JSON
-    #[arg(long, requires = "missing")]
-    pub json: bool,
+    /// Tables, trees and comparisons.
+    #[command(flatten)]
+    pub tables: TableArgs,
+
+    /// How pictures are drawn.
+    #[command(flatten)]
+    pub pictures: PictureArgs,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
     #[arg(long, value_name = "PCT", value_parser = percentage)]
@@ -63,6 +69,10 @@ pub struct ViewArgs {
     #[arg(long, value_name = "OUT")]
     pub flamegraph: Option<PathBuf>,
 
+    /// A page for a browser into OUT (`-` for standard output): flame graph, functions, and a heat map to select a time in
+    #[arg(long, value_name = "OUT")]
+    pub html: Option<PathBuf>,
+
     /// A profile for `go tool pprof`, compressed, into OUT (`-` for standard output)
     #[arg(long, value_name = "OUT", help_heading = "Other tools")]
     pub pprof: Option<PathBuf>,
@@ -91,7 +101,10 @@ const REPORT_HELP: &str = "\
 Examples:
   profiler report run.bprof                          functions by their samples
   profiler report --folded run.bprof | inferno-flamegraph >run.svg
-  profiler report --flamegraph run.svg run.bprof     the same in one step
+  profiler report --flamegraph run.svg run.bprof     the same in one step, coloured by user, inlined and kernel code
+  profiler report --flamegraph run.svg --inverted run.bprof      who calls the functions that take the time
+  profiler report --flamegraph run.svg --flamechart run.bprof    each thread in order of time
+  profiler report --html run.html run.bprof          a page that needs no network, to look into or to send
   profiler report --standard run.bprof | less        every sample
   profiler report --symfs /mnt/box --top 50 run.bprof
   profiler report --missing run.bprof                files to bring for more names

@@ -61,7 +61,7 @@ impl Export {
 }
 
 /// What the weights of the capture's samples mean.
-fn units(reader: &Reader) -> Vec<EventUnit> {
+pub(super) fn units(reader: &Reader) -> Vec<EventUnit> {
     let events = reader.header().events.iter();
     events
         .map(|event| match event.sampling {
@@ -91,7 +91,7 @@ pub fn write(
         collector,
         ..
     } = exporter;
-    tell(&summary);
+    tell_verdict(&summary);
     match collector {
         Collector::None | Collector::PerfScript(_) => {}
         Collector::Pprof(collector) => collector.write(&summary.about, &mut output)?,
@@ -102,8 +102,8 @@ pub fn write(
     Ok(summary)
 }
 
-/// The verdict, whose losses and names are known at the end.
-fn tell(summary: &Summary) {
+/// The verdict on standard error; its losses and names are known at the end.
+pub fn tell_verdict(summary: &Summary) {
     let mut lines = verdict::opening(&summary.about);
     lines.extend(verdict::losses(&summary.about));
     lines.extend(verdict::naming(&summary.naming));

@@ -10,11 +10,13 @@ pub mod info;
 pub mod merge;
 mod output;
 pub mod pack;
+mod pictures;
 mod progress;
 #[cfg(feature = "record")]
 pub mod record;
 pub mod repair;
 pub mod report;
+mod table;
 pub mod verify;
 
 use std::io::{IsTerminal, Read, Write, stderr, stdin};

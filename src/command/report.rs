@@ -1,25 +1,23 @@
 //! `profiler report`.
 
-use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::io::{self, Write, stderr};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
 use super::export::{self, Export};
+use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::{ReportArgs, ViewArgs};
+use crate::cli::ReportArgs;
 use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, missing, standard, top, verdict};
+use crate::report::{flamegraph, folded, html, missing, standard, verdict};
 use crate::symbolize::Options;
 
 use super::output::{self, Output};
 use super::progress::Bar;
-use super::{open, symbol_options, tell};
-
-/// Rows of the default view.
-const TOP: usize = 20;
+use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -32,6 +30,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         hosts: args.host.clone(),
         ..Request::from(symbols)
     };
+    if let Some(before) = &args.tables.diff {
+        return table::compare(args, before, request);
+    }
     let reader = open(&args.file)?;
     check_hosts(&reader, &args.host)?;
     let export = Export::wanted(&args.view);
@@ -40,29 +41,49 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .view
         .flamegraph
         .as_deref()
+        .or(args.view.html.as_deref())
         .or(file)
         .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
     }
+    if let Some(path) = args.view.html.as_deref().filter(|_| !to_stdout) {
+        output::only_over(path, "HTML page", html::START)?;
+    }
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
     }
     let output = Output::open(target, &args.file)?;
-    match report(args, &reader, request, output, to_stdout) {
-        Ok(done) => finish(args, &done),
+    let made = report(args, &reader, request, output, to_stdout);
+    ends(made, target.filter(|_| !to_stdout), |done| {
+        finish(args, &args.file, &done)
+    })
+}
+
+/// What is to be said of a report that was made, or not: `target` is the file it was written to.
+pub(super) fn ends<T>(
+    made: anyhow::Result<T>,
+    target: Option<&Path>,
+    finish: impl FnOnce(T) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    let err = match made {
+        Ok(done) => return finish(done),
+        Err(err) => err,
+    };
+    match err.downcast_ref::<io::Error>().map(io::Error::kind) {
+        None => Err(err),
         // Whoever read us has seen enough.
-        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(err) => Err(err).with_context(|| match target {
-            Some(path) if !to_stdout => format!("cannot write to {}", path.display()),
-            _ => "cannot write to standard output".to_owned(),
+        Some(io::ErrorKind::BrokenPipe) => Ok(ExitCode::SUCCESS),
+        Some(_) => Err(err).with_context(|| match target {
+            Some(path) => format!("cannot write to {}", path.display()),
+            None => "cannot write to standard output".to_owned(),
         }),
     }
 }
 
 /// Refuses a host that no capture is of.
-fn check_hosts(reader: &Reader, wanted: &[String]) -> anyhow::Result<()> {
+pub(super) fn check_hosts(reader: &Reader, wanted: &[String]) -> anyhow::Result<()> {
     let hosts = pipeline::hosts(reader);
     let is = |host: &String, name: &String| host == name || host.split('#').next() == Some(name);
     let unknown = wanted
@@ -75,9 +96,9 @@ fn check_hosts(reader: &Reader, wanted: &[String]) -> anyhow::Result<()> {
 }
 
 /// What the exit code depends on.
-struct Done {
-    about: About,
-    naming: Naming,
+pub(super) struct Done {
+    pub about: About,
+    pub naming: Naming,
 }
 
 fn report(
@@ -86,10 +107,17 @@ fn report(
     request: Request,
     mut output: Output,
     to_stdout: bool,
-) -> io::Result<Done> {
+) -> anyhow::Result<Done> {
     let mut warn = |message: &str| tell(message);
     if let Some((export, _)) = Export::wanted(&args.view) {
         let summary = export::write(export, reader, request, output, &mut warn)?;
+        return Ok(Done {
+            about: summary.about,
+            naming: summary.naming,
+        });
+    }
+    if let Some(picture) = Timed::wanted(args) {
+        let summary = pictures::write(picture, reader, request, output, &mut warn)?;
         return Ok(Done {
             about: summary.about,
             naming: summary.naming,
@@ -120,13 +148,13 @@ fn report(
     } else {
         pipeline::profile(reader, request, &mut progress, &mut warn)
     };
-    if args.view.missing && args.json {
+    if args.view.missing && args.tables.json {
         tell_verdict(&profile);
         missing::json(&profile, &mut output)?;
     } else if args.view.missing {
         missing::text(&profile, &mut output)?;
     } else {
-        print(&args.view, &profile, &mut output, to_stdout)?;
+        print(args, &profile, &mut output, to_stdout)?;
     }
     output.finish()?;
     Ok(Done {
@@ -136,43 +164,34 @@ fn report(
 }
 
 fn print(
-    view: &ViewArgs,
+    args: &ReportArgs,
     profile: &Profile,
     output: &mut Output,
     to_stdout: bool,
-) -> io::Result<()> {
+) -> anyhow::Result<()> {
+    let view = &args.view;
     if view.folded || view.flamegraph.is_some() {
         tell_verdict(profile);
     }
     if view.folded {
-        return folded::write(profile, output);
+        return Ok(folded::write(profile, output)?);
     }
     if view.flamegraph.is_some() {
-        return flamegraph::write(profile, output);
+        return Ok(flamegraph::write(profile, pictures::form(args), output)?);
     }
-    let terminal = to_stdout && stdout().is_terminal();
-    let options = top::Options {
-        limit: view.top.map_or(TOP, |n| n as usize),
-        width: terminal.then(terminal_width).flatten(),
-        color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-    };
-    top::write(profile, options, output)
+    table::print(args, profile, to_stdout, output)
 }
 
 /// The verdict on stderr, for outputs that programs read.
-fn tell_verdict(profile: &Profile) {
+pub(super) fn tell_verdict(profile: &Profile) {
     let lines = verdict::whole(profile)
         .into_iter()
         .map(|line| format!("# {line}\n"));
     let _ = stderr().write_all(lines.collect::<String>().as_bytes());
 }
 
-fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
-}
-
-fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
+/// Says what is wrong with the capture at `file`.
+pub(super) fn finish(args: &ReportArgs, file: &Path, done: &Done) -> anyhow::Result<ExitCode> {
     if let Some(warning) = verdict::warning(&done.naming) {
         tell(&warning);
     }
@@ -184,7 +203,7 @@ fn finish(args: &ReportArgs, done: &Done) -> anyhow::Result<ExitCode> {
     if done.about.is_damaged() {
         bail!(
             "{} is damaged, the report is partial: {}",
-            args.file.display(),
+            file.display(),
             done.about.damage.join("; ")
         );
     }

@@ -1,5 +1,6 @@
 //! Profiles of several captures as one: what has the same names is the same.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::{
@@ -114,7 +115,7 @@ impl Profile {
                 None => self.missing.push(missing),
             }
         }
-        self.missing.sort_by(|a, b| b.samples.cmp(&a.samples));
+        self.missing.sort_by_key(|missing| Reverse(missing.samples));
     }
 }
 
@@ -147,6 +148,6 @@ impl Naming {
                 None => self.files.push(file),
             }
         }
-        self.files.sort_by(|a, b| b.frames.cmp(&a.frames));
+        self.files.sort_by_key(|file| Reverse(file.frames));
     }
 }

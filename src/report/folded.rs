@@ -18,7 +18,7 @@ use super::text;
 pub const TRUNCATED: &str = "[truncated]";
 
 /// What stands for a stack without any frame where there is no root frame either.
-const NO_FRAMES: &str = "[no frames]";
+pub(super) const NO_FRAMES: &str = "[no frames]";
 
 /// Writes the whole profile.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {

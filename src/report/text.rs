@@ -83,6 +83,30 @@ pub fn xml(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(replace).collect())
 }
 
+/// The first `most` characters of `text`, and `…` where there are more.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// `text` in HTML or XML, between tags or in quotes.
+pub fn html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +141,16 @@ mod tests {
             "[\n  \"a\\\"\\n\\u007f\\u009b31m\\u2028\\u202e\\u2066中\"\n]\n"
         );
         assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [value]);
+    }
+
+    #[test]
+    fn cut_at_characters() {
+        assert_eq!(cut("中中", 2), "中中");
+        assert_eq!(cut("中中文", 2), "中中…");
+        assert_eq!(
+            html("<a href='x'>&\""),
+            "&lt;a href=&#39;x&#39;&gt;&amp;&quot;"
+        );
     }
 
     #[test]

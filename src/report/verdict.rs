@@ -182,6 +182,15 @@ pub fn wall_time(about: &About, time: Timestamp) -> String {
     }
 }
 
+/// `time` on the wall clock, to the second, for titles.
+pub(super) fn wall_second(about: &About, time: Timestamp) -> String {
+    let nanoseconds = i128::from(time.0) + i128::from(about.wall_offset_ns);
+    match Wall::from_nanosecond(nanoseconds) {
+        Ok(wall) => wall.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => wall_time(about, time),
+    }
+}
+
 fn in_samples(count: u64) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("in {count} sample{plural}")

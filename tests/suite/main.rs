@@ -1,6 +1,7 @@
 //! Tests that need no privilege: they run anywhere, without recording.
 
 mod agreement;
+mod browser;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
 mod exports;
@@ -15,6 +16,7 @@ mod packed;
 mod property;
 mod repair;
 mod report;
+mod snapshots;
 mod spec;
 mod tail;
 mod verify;

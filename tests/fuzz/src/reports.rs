@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use bprof::capture::{Reader, verify};
 use bprof::pipeline::{self, Sink};
-use bprof::profile::{About, Names, SampleView};
-use bprof::report::{flamegraph, folded, inventory, missing, standard, top, verdict};
+use bprof::profile::{About, Names, Profile, SampleView};
+use bprof::report::{callers, flamegraph, folded, inventory, layout, missing, standard, top, tree, verdict};
 use bprof::symbolize::Options;
 
 /// Files are looked for in an empty directory, so that nothing depends on the machine.
@@ -100,6 +100,46 @@ pub fn read(file: Vec<u8>) -> Option<Reader> {
     Some(reader)
 }
 
+/// Functions and calls in every shape.
+fn tables(profile: &Profile) {
+    let mut out = Vec::new();
+    for by_group in [false, true] {
+        let style = layout::Style {
+            width: by_group.then_some(40),
+            color: false,
+        };
+        let options = top::Options {
+            limit: Some(1000),
+            by_group,
+            lines: true,
+            style,
+            ..top::Options::default()
+        };
+        top::write(profile, options, &mut out).expect("memory");
+        top::json(profile, options, &mut out).expect("memory");
+        top::csv(profile, options, &mut out).expect("memory");
+        let options = tree::Options {
+            by_group,
+            style,
+            ..tree::Options::default()
+        };
+        let found = callers::find(profile, ".*");
+        let found = found.as_ref().ok();
+        let trees = [
+            Some(tree::Of::All),
+            found.map(tree::Of::Callers),
+            found.map(tree::Of::Callees),
+        ];
+        for of in trees.into_iter().flatten() {
+            tree::write(profile, of, options, &mut out).expect("memory");
+            tree::json(profile, of, options, &mut out).expect("memory");
+            tree::csv(profile, of, options, &mut out).expect("memory");
+        }
+        is_plain(&out);
+        out.clear();
+    }
+}
+
 /// All reports. The samples that one counts are those that the other shows.
 pub fn all(reader: &Reader) {
     let mut warn = |_: &str| ();
@@ -113,18 +153,15 @@ pub fn all(reader: &Reader) {
     folded::write(&profile, &mut out).expect("memory");
     missing::text(&profile, &mut out).expect("memory");
     missing::json(&profile, &mut out).expect("memory");
-    let options = top::Options {
-        limit: 1000,
-        width: None,
-        color: false,
-    };
-    top::write(&profile, options, &mut out).expect("memory");
     is_plain(&out);
     out.clear();
+    tables(&profile);
     if profile.rows.len() < 1000 {
-        flamegraph::write(&profile, &mut out).expect("memory");
-        is_xml(&out);
-        out.clear();
+        for form in [flamegraph::Form::Callees, flamegraph::Form::Callers] {
+            flamegraph::write(&profile, form, &mut out).expect("memory");
+            is_xml(&out);
+            out.clear();
+        }
     }
     let samples = standard::Samples::default();
     let mut printer = Printer { samples, out };

@@ -1,7 +1,8 @@
 //! Exports for other tools, read independently of what wrote them: function totals and sums are those of our own views.
 
 mod manners;
-mod read;
+pub mod read;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,8 +16,9 @@ use bprof::report::pprof::proto;
 use serde_json::Value;
 
 use super::report::fixture::{BASE, Bench, KERNEL, Run, Scene, Taken, header, profiler, usual};
+pub use read::{Case, golden};
 use read::{
-    Case, Totals, add, collapsed, firefox_totals, go_top, goldens, ours, pprof, pprof_totals,
+    Totals, add, collapsed, firefox_totals, go_top, goldens, ours, pprof, pprof_totals,
     speedscope_totals,
 };
 

@@ -35,11 +35,14 @@ const GOLDEN: [(&str, &str); 7] = [
 ];
 
 /// Every view, one after the other.
-const VIEWS: [&[&str]; 7] = [
+const VIEWS: [&[&str]; 10] = [
     &["report", "--folded"],
     &["report", "--standard"],
     &["report", "--top", "5"],
     &["report", "--flamegraph", "-"],
+    &["report", "--flamegraph", "-", "--inverted"],
+    &["report", "--flamegraph", "-", "--flamechart"],
+    &["report", "--html", "-"],
     &["report", "--missing", "--json"],
     &["info"],
     &["verify"],
@@ -360,7 +363,7 @@ fn hostile_names_reach_no_terminal_and_no_page() {
     for view in VIEWS.into_iter().chain([&["info", "--json"][..]]) {
         let run = run(view, &path);
         is_civil(&format!("{view:?}"), &run);
-        if view.contains(&"--flamegraph") {
+        if view.contains(&"--flamegraph") || view.contains(&"--html") {
             assert!(!run.out.contains("<script>alert"), "{}", run.out);
         }
     }

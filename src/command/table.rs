@@ -1,0 +1,195 @@
+//! `profiler report` of functions and calls: tables, trees, and two captures side by side.
+
+use std::io::{self, IsTerminal, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::export::units;
+use super::output::{self, Output};
+use super::progress::Bar;
+use super::report::{Done, check_hosts, ends, finish, tell_verdict};
+use super::{open, tell};
+use crate::cli::ReportArgs;
+use crate::pipeline::{self, Request};
+use crate::profile::Profile;
+use crate::report::callers;
+use crate::report::diff::{self, Input, Joined};
+use crate::report::layout::Style;
+use crate::report::{top, tree};
+
+/// Functions of the default view.
+const TOP: usize = 20;
+/// Functions of each group where there are several.
+const TOP_OF_GROUP: usize = 5;
+
+/// How programs get it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Text,
+    Json,
+    Csv,
+}
+
+impl Shape {
+    fn of(args: &ReportArgs) -> Shape {
+        match (args.tables.json, args.tables.csv) {
+            (true, _) => Shape::Json,
+            (_, true) => Shape::Csv,
+            _ => Shape::Text,
+        }
+    }
+}
+
+/// How text is to look where it goes.
+fn style(to_stdout: bool) -> Style {
+    let terminal = to_stdout && stdout().is_terminal();
+    Style {
+        width: terminal.then(terminal_width).flatten(),
+        color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Functions at most: programs get all of them where nobody says how many.
+fn limit(args: &ReportArgs, shape: Shape, default: usize) -> Option<usize> {
+    let asked = args.view.top.map(|n| n as usize);
+    asked.or((shape == Shape::Text).then_some(default))
+}
+
+/// Prints a table or a tree of a profile.
+pub fn print(
+    args: &ReportArgs,
+    profile: &Profile,
+    to_stdout: bool,
+    out: &mut Output,
+) -> anyhow::Result<()> {
+    let shape = Shape::of(args);
+    if shape != Shape::Text {
+        tell_verdict(profile);
+    }
+    let tables = &args.tables;
+    let by_group = false;
+    let found = match tables.callers.as_deref().or(tables.callees.as_deref()) {
+        Some(asked) => Some(callers::find(profile, asked)?),
+        None => None,
+    };
+    let of = match &found {
+        Some(found) if tables.callers.is_some() => Some(tree::Of::Callers(found)),
+        Some(found) => Some(tree::Of::Callees(found)),
+        None => tables.tree.then_some(tree::Of::All),
+    };
+    if let Some(of) = of {
+        let options = tree::Options {
+            by_group,
+            style: style(to_stdout),
+            ..tree::Options::default()
+        };
+        match shape {
+            Shape::Text => tree::write(profile, of, options, out)?,
+            Shape::Json => tree::json(profile, of, options, out)?,
+            Shape::Csv => tree::csv(profile, of, options, out)?,
+        }
+        return Ok(());
+    }
+    let options = top::Options {
+        limit: limit(args, shape, if by_group { TOP_OF_GROUP } else { TOP }),
+        sort: tables.sort.unwrap_or_default(),
+        by_group,
+        lines: false,
+        min_percent: tree::Options::MIN_PERCENT,
+        style: style(to_stdout),
+    };
+    match shape {
+        Shape::Text => top::write(profile, options, out)?,
+        Shape::Json => top::json(profile, options, out)?,
+        Shape::Csv => top::csv(profile, options, out)?,
+    }
+    Ok(())
+}
+
+/// Compares a capture with the one before.
+pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
+    if [before, &args.file]
+        .iter()
+        .all(|path| *path == Path::new("-"))
+    {
+        bail!("only one of the two captures can be standard input");
+    }
+    let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
+    let to_stdout = target.is_none_or(|path| path == Path::new("-"));
+    if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
+        output::only_over_svg(path)?;
+    }
+    let out = Output::open(target, &args.file)?;
+    let mut profiles = Vec::new();
+    for path in [before, &args.file] {
+        let reader = open(path)?;
+        check_hosts(&reader, &args.host)?;
+        let mut progress = Bar::new(reader.frames().len());
+        let mut warn = |message: &str| tell(message);
+        let profile = pipeline::profile(&reader, request.clone(), &mut progress, &mut warn);
+        profiles.push((path, profile, units(&reader)));
+    }
+    let inputs: Vec<Input<'_>> = profiles
+        .iter()
+        .map(|(path, profile, units)| Input {
+            path: path.to_path_buf(),
+            profile,
+            units: units.clone(),
+        })
+        .collect();
+    let [first, second] = &inputs[..] else {
+        bail!("two captures were read, and are not there");
+    };
+    let joined = Joined::new(first, second).context("nothing was compared")?;
+    let written = write(args, &joined, to_stdout, out);
+    ends(
+        written.map_err(Into::into),
+        target.filter(|_| !to_stdout),
+        |()| {
+            let mut code = ExitCode::SUCCESS;
+            for (path, profile, _) in profiles {
+                let done = Done {
+                    about: profile.about,
+                    naming: profile.naming,
+                };
+                code = finish(args, path, &done)?;
+            }
+            Ok(code)
+        },
+    )
+}
+
+fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -> io::Result<()> {
+    let shape = Shape::of(args);
+    let options = diff::Options {
+        limit: limit(args, shape, TOP),
+        sort: args.tables.sort.unwrap_or_default(),
+        style: style(to_stdout),
+    };
+    let is_text = shape == Shape::Text && !args.view.folded && args.view.flamegraph.is_none();
+    if !is_text {
+        let lines = diff::about(joined)
+            .into_iter()
+            .map(|line| format!("# {line}\n"));
+        let _ = io::Write::write_all(&mut io::stderr(), lines.collect::<String>().as_bytes());
+    }
+    if args.view.folded {
+        diff::folded(joined, &mut out)?;
+    } else if args.view.flamegraph.is_some() {
+        diff::flamegraph(joined, &mut out)?;
+    } else {
+        match shape {
+            Shape::Text => diff::write(joined, options, &mut out)?,
+            Shape::Json => diff::json(joined, options, &mut out)?,
+            Shape::Csv => diff::csv(joined, options, &mut out)?,
+        }
+    }
+    out.finish()
+}

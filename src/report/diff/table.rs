@@ -1,0 +1,282 @@
+//! What grew and what shrank, for people.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+use super::changes::{Change, Shares, changes};
+use super::{Joined, Options, Side};
+use crate::report::layout::{self, cut, fit};
+use crate::report::text::escaped;
+use crate::report::top::Sort;
+use crate::report::verdict;
+
+/// Writes both verdicts and the tables.
+pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Result<()> {
+    let changes = changes(joined, options.sort);
+    layout::head(about(joined), options.style, out)?;
+    let (grown, rest): (Vec<&Change>, Vec<&Change>) = changes
+        .iter()
+        .partition(|change| change.shares(options.sort).change() > 0.0);
+    let shrunk = rest
+        .iter()
+        .rev()
+        .filter(|change| change.shares(options.sort).change() < 0.0);
+    let shrunk: Vec<&Change> = shrunk.copied().collect();
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let what = match options.sort {
+        Sort::Own => "self",
+        Sort::Total => "total",
+    };
+    let shown: Vec<&Change> = grown
+        .iter()
+        .take(limit)
+        .chain(shrunk.iter().take(limit))
+        .copied()
+        .collect();
+    let columns = Columns::new(joined, &shown, options);
+    for (list, how) in [(&grown, "more"), (&shrunk, "less")] {
+        let (bold, end) = options.style.bold();
+        let shown = list.len().min(limit);
+        let title = format!("{how} {what} time: {shown} of {} functions", list.len());
+        writeln!(out, "\n{bold}{title}{end}")?;
+        if shown > 0 {
+            columns.title(out)?;
+        }
+        list.iter()
+            .take(limit)
+            .try_for_each(|change| columns.row(change, out))?;
+    }
+    if grown.is_empty() && shrunk.is_empty() {
+        writeln!(out, "\nno function has another share than before")?;
+    }
+    Ok(())
+}
+
+/// What is compared, and how.
+pub fn about(joined: &Joined) -> Vec<String> {
+    let sides = [("before", &joined.before.0), ("after", &joined.after.0)];
+    let mut lines = Vec::new();
+    for (what, side) in sides {
+        lines.push(format!("{what}: {}", escaped(&side.path.to_string_lossy())));
+        let mut verdict = verdict::opening(&side.about);
+        verdict.extend(verdict::naming(&side.naming));
+        lines.extend(verdict.into_iter().map(|line| format!("  {line}")));
+    }
+    let of = |(what, side): (&str, &Side)| match side.cpu_seconds() {
+        Some(seconds) => format!(
+            "{what} {seconds:.2} s of CPU time, {} samples",
+            side.samples
+        ),
+        None => format!("{what} {} samples", side.samples),
+    };
+    lines.push(format!(
+        "normalized: each in shares of its own sampled CPU time ({}); changes are in points, after minus before",
+        sides.map(of).join("; ")
+    ));
+    if sides.iter().any(|(_, side)| side.weight == 0) {
+        lines.push("one of them has no samples, so there is nothing to compare with".to_owned());
+    }
+    lines.push("~ within two standard errors: may well be chance".to_owned());
+    lines
+}
+
+/// Narrowest column of function names, and of modules.
+const NAME_MIN: usize = 16;
+const MODULE_MIN: usize = 8;
+const MODULE_MAX: usize = 40;
+/// Columns of a share, of a change with its mark, of seconds.
+const SHARE: usize = 7;
+const CHANGE: usize = 8;
+const SECONDS: usize = 10;
+/// What both shares and changes of self and total take.
+const FULL: usize = 2 * (2 * SHARE + CHANGE + 2 * 2) + 2;
+
+/// Which columns there are, and how wide.
+struct Columns<'a> {
+    joined: &'a Joined,
+    options: Options,
+    /// Of the one that is not sorted by, only its change is shown.
+    short: bool,
+    seconds: bool,
+    module: usize,
+    name: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn new(joined: &'a Joined, shown: &[&Change], options: Options) -> Columns<'a> {
+        let module = |change: &&Change| escaped(joined.names.text(change.function.1)).width();
+        let widest = shown.iter().map(module).max().unwrap_or(0);
+        let mut module = widest.clamp("module".len(), MODULE_MAX);
+        let mut name = usize::MAX;
+        let (before, after) = (&joined.before.0, &joined.after.0);
+        let mut seconds = before.cpu_seconds().is_some() && after.cpu_seconds().is_some();
+        let mut short = false;
+        if let Some(width) = options.style.width {
+            short = width < FULL + SECONDS + 2 + MODULE_MIN + 2 + 2 * NAME_MIN;
+            seconds &= width >= 100 || !short;
+            let used = if short { FULL - 2 * SHARE - 4 } else { FULL };
+            let used = used + if seconds { SECONDS + 2 } else { 0 };
+            let left = width.saturating_sub(used + 2 * 2);
+            module = module.min(MODULE_MIN.max(left / 3));
+            name = NAME_MIN.max(left.saturating_sub(module));
+        }
+        Columns {
+            joined,
+            options,
+            short,
+            seconds,
+            module,
+            name,
+        }
+    }
+
+    /// Whether self is shown with both shares, and total.
+    fn whole(&self, sort: Sort) -> bool {
+        !self.short || self.options.sort == sort
+    }
+
+    fn title(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (bold, end) = self.options.style.bold();
+        let mut line = String::new();
+        for (sort, what) in [(Sort::Own, "self"), (Sort::Total, "total")] {
+            if self.whole(sort) {
+                line.push_str(&format!("{:>SHARE$}  {:>SHARE$}  ", "before", "after"));
+            }
+            line.push_str(&format!("{what:>width$}   ", width = CHANGE - 1));
+        }
+        if self.seconds {
+            line.push_str(&format!("{:>SECONDS$}  ", "CPU s"));
+        }
+        writeln!(
+            out,
+            "{bold}{line}{}  function{end}",
+            fit("module", self.module)
+        )
+    }
+
+    fn row(&self, change: &Change, out: &mut dyn Write) -> io::Result<()> {
+        let mut line = String::new();
+        for sort in [Sort::Own, Sort::Total] {
+            let shares = change.shares(sort);
+            if self.whole(sort) {
+                for share in [shares.before, shares.after] {
+                    line.push_str(&format!("{:>6.2}%  ", share * 100.0));
+                }
+            }
+            line.push_str(&points(shares));
+            line.push_str("  ");
+        }
+        if self.seconds {
+            let (before, after) = (&self.joined.before.0, &self.joined.after.0);
+            let weights = match self.options.sort {
+                Sort::Own => (change.before.own, change.after.own),
+                Sort::Total => (change.before.total, change.after.total),
+            };
+            let more = after.seconds(weights.1).zip(before.seconds(weights.0));
+            let more = more.map_or(0.0, |(after, before)| after - before);
+            line.push_str(&format!("{:>SECONDS$}  ", signed(more, 2)));
+        }
+        let shares = change.shares(self.options.sort);
+        let (start, end) = match self.options.style.color && !shares.may_be_chance() {
+            true if shares.change() > 0.0 => ("\x1b[31m", "\x1b[0m"),
+            true => ("\x1b[34m", "\x1b[0m"),
+            false => ("", ""),
+        };
+        let text = |name| escaped(self.joined.names.text(name));
+        writeln!(
+            out,
+            "{start}{line}{}  {}{end}",
+            fit(&text(change.function.1), self.module),
+            cut(&text(change.function.0), self.name)
+        )
+    }
+}
+
+/// A change in points, with its mark.
+fn points(shares: Shares) -> String {
+    let mark = if shares.may_be_chance() { '~' } else { ' ' };
+    format!(
+        "{:>width$}{mark}",
+        signed(shares.change() * 100.0, 2),
+        width = CHANGE - 1
+    )
+}
+
+/// With a sign, unless it is printed as nothing.
+fn signed(value: f64, digits: usize) -> String {
+    let text = format!("{value:+.digits$}");
+    match text.contains(|c: char| matches!(c, '1'..='9')) {
+        true => text,
+        false => format!("{:.digits$}", 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::joined;
+    use super::*;
+    use crate::report::layout::Style;
+
+    fn render(sort: Sort, style: Style) -> String {
+        let options = Options {
+            limit: Some(2),
+            sort,
+            style,
+        };
+        let mut out = Vec::new();
+        write(&joined(), options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn growth_and_shrinkage_are_told_apart_with_their_shares() {
+        let text = render(Sort::Own, Style::default());
+        let (_, tables) = text.split_once("may well be chance\n").unwrap();
+        assert_eq!(
+            tables,
+            "
+more self time: 1 of 1 functions
+ before    after     self    before    after    total        CPU s  module  function
+ 50.00%   75.00%   +25.00    50.00%   75.00%   +25.00        +1.00  mod     hot
+
+less self time: 2 of 2 functions
+ before    after     self    before    after    total        CPU s  module  function
+ 20.00%    0.00%   -20.00    20.00%    0.00%   -20.00        -0.20  mod     gone
+ 30.00%   25.00%    -5.00~   30.00%   25.00%    -5.00~       +0.20  mod     cold
+"
+        );
+        assert!(text.contains("# normalized: each in shares of its own sampled CPU time (before 1.00 s of CPU time, 100 samples; after 2.00 s of CPU time, 200 samples)"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns() {
+        let style = Style {
+            width: Some(80),
+            color: false,
+        };
+        let text = render(Sort::Own, style);
+        assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+        assert!(
+            text.contains(" before    after     self     total   module  function\n"),
+            "{text}"
+        );
+        let wide = Style {
+            width: Some(200),
+            ..style
+        };
+        assert!(render(Sort::Total, wide).contains("CPU s"));
+    }
+
+    #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!(
+            (signed(0.001, 2), signed(-0.001, 2)),
+            ("0.00".to_owned(), "0.00".to_owned())
+        );
+        assert_eq!(
+            (signed(0.01, 2), signed(-1.0, 2)),
+            ("+0.01".to_owned(), "-1.00".to_owned())
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Stacks that read alike are one: boxes of a profile, from the roots or from the leaves.
+
+use std::cmp::Ordering;
+
+use crate::profile::{FrameKind, Profile, Row, StackId, Stacks};
+use crate::report::folded::TRUNCATED;
+use crate::report::palette::{Kind, Labels};
+
+use super::boxes::{Bounds, Boxes, Drawn, TooMany};
+
+/// A profile with what is printed of it.
+pub(super) struct Merged<'a> {
+    profile: &'a Profile,
+    labels: Labels,
+    /// Labels of frames.
+    frames: Vec<u32>,
+    /// Labels of the groups; none where they have no frame.
+    roots: Vec<Option<u32>>,
+    /// Places of labels in the order of their texts.
+    ranks: Vec<u32>,
+}
+
+impl<'a> Merged<'a> {
+    pub fn new(profile: &'a Profile) -> Merged<'a> {
+        let mut labels = Labels::default();
+        let names = &profile.names;
+        let frames = names.frames().iter().map(|frame| {
+            let (name, module) = (names.text(frame.name), names.text(frame.module));
+            match frame.kind {
+                FrameKind::Truncated => labels.number(Kind::Mark, TRUNCATED, ""),
+                FrameKind::LeftOut => labels.number(Kind::Mark, name, ""),
+                FrameKind::Kernel => labels.number(Kind::Kernel, name, module),
+                FrameKind::User if frame.inlined => labels.number(Kind::Inlined, name, module),
+                FrameKind::User => labels.number(Kind::User, name, module),
+            }
+        });
+        let frames = frames.collect();
+        let roots = profile.groups.iter().map(|group| {
+            let text = names.text(group.label);
+            (!text.is_empty()).then(|| labels.number(Kind::Mark, text, ""))
+        });
+        let roots = roots.collect();
+        let ranks = labels.ranks();
+        Merged {
+            profile,
+            labels,
+            frames,
+            roots,
+            ranks,
+        }
+    }
+
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// The label at the root of the row's stack, if it is to have one.
+    fn root(&self, row: &Row) -> Option<u32> {
+        self.roots.get(row.group as usize).copied().flatten()
+    }
+
+    fn order(&self, a: u32, b: u32) -> Ordering {
+        let rank = |label: u32| self.ranks.get(label as usize);
+        rank(a).cmp(&rank(b))
+    }
+
+    /// Roots at the bottom, callees on their callers, in the order of their names.
+    pub fn from_roots(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
+        let (nodes, weights) = self.tree(bounds);
+        let callees = nodes.callees();
+        let label = |node: StackId| nodes.leaf(node).map_or(u32::MAX, |(_, label)| label);
+        let weight = |node: StackId| weights.get(node as usize).copied().unwrap_or(0);
+        // Nodes to draw with their place, the next one last: depth is that of the deepest stack, which a capture chooses.
+        let mut todo: Vec<(StackId, u32, u64)> = Vec::new();
+        let mut next: Vec<StackId> = Vec::new();
+        let (mut caller, mut depth, mut start) = (0, 0, 0);
+        loop {
+            next.clear();
+            next.extend(callees.of(caller));
+            next.sort_unstable_by(|a, b| self.order(label(*a), label(*b)));
+            let first = todo.len();
+            for node in &next {
+                if weight(*node) >= bounds.least {
+                    todo.push((*node, depth, start));
+                }
+                start += weight(*node);
+            }
+            todo.get_mut(first..).unwrap_or_default().reverse();
+            let Some((node, of_node, left)) = todo.pop() else {
+                return Ok(());
+            };
+            boxes.push(Drawn {
+                depth: of_node,
+                start: left,
+                width: weight(node),
+                label: label(node),
+            })?;
+            (caller, depth, start) = (node, of_node + 1, left);
+        }
+    }
+
+    /// Stacks of labels, roots included, and the weight of each with its callees.
+    fn tree(&self, bounds: Bounds) -> (Stacks, Vec<u64>) {
+        let stacks = &self.profile.stacks;
+        let mut nodes = Stacks::default();
+        let mut weights: Vec<u64> = vec![0];
+        // Stacks share their callers: of each, its node below the root it was last met under.
+        let mut known: Vec<Option<(Option<u32>, StackId)>> = vec![None; stacks.len() + 1];
+        let mut path = Vec::new();
+        for row in &self.profile.rows {
+            let root = self.root(row);
+            let mut at = row.stack;
+            let mut node = loop {
+                match known.get(at as usize) {
+                    Some(Some((under, node))) if *under == root => break *node,
+                    _ => {}
+                }
+                let Some((caller, frame)) = stacks.leaf(at) else {
+                    break root.map_or(0, |root| nodes.push(0, root));
+                };
+                path.push((at, frame));
+                at = caller;
+            };
+            while let Some((stack, frame)) = path.pop() {
+                let Some(label) = self.frames.get(frame as usize) else {
+                    continue;
+                };
+                node = nodes.push(node, *label);
+                if let Some(known) = known.get_mut(stack as usize) {
+                    *known = Some((root, node));
+                }
+            }
+            if weights.len() <= node as usize {
+                weights.resize(node as usize + 1, 0);
+            }
+            if let Some(sum) = weights.get_mut(node as usize) {
+                *sum += bounds.weight(row.weight);
+            }
+        }
+        weights.resize(nodes.len() + 1, 0);
+        // Callers have smaller numbers than their callees.
+        for (i, (caller, _)) in nodes.nodes().enumerate().rev() {
+            let weight = weights.get(i + 1).copied().unwrap_or(0);
+            if let Some(sum) = weights.get_mut(caller as usize) {
+                *sum += weight;
+            }
+        }
+        (nodes, weights)
+    }
+
+    /// Leaves first, on each its callers, the roots last.
+    ///
+    /// Nothing is merged that is not drawn: rows are put in the order of what they have at a depth, and each run of them that has
+    /// the same there is a box, whose part of the rows is then put in the order of the next depth.
+    pub fn from_leaves(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
+        let rows = self.profile.rows.iter();
+        let mut paths: Vec<Path> = rows
+            .map(|row| Path {
+                stack: row.stack,
+                root: self.root(row),
+                weight: bounds.weight(row.weight),
+            })
+            .collect();
+        let mut todo: Vec<(std::ops::Range<usize>, Drawn)> = Vec::new();
+        let (mut range, mut depth, mut start) = (0..paths.len(), 0, 0);
+        loop {
+            let part = paths.get_mut(range.clone()).unwrap_or_default();
+            part.sort_unstable_by(|a, b| match (self.next(a), self.next(b)) {
+                (Some(a), Some(b)) => self.order(a, b),
+                // What ends here is the room at the right.
+                (a, b) => b.is_some().cmp(&a.is_some()),
+            });
+            let (first, mut end) = (todo.len(), range.start);
+            for run in part.chunk_by(|a, b| self.next(a) == self.next(b)) {
+                let width = run.iter().map(|path| path.weight).sum();
+                let of_run = end..end + run.len();
+                end = of_run.end;
+                let label = run.first().and_then(|path| self.next(path));
+                if let Some(label) = label.filter(|_| width >= bounds.least) {
+                    let drawn = Drawn {
+                        depth,
+                        start,
+                        width,
+                        label,
+                    };
+                    todo.push((of_run, drawn));
+                }
+                start += width;
+            }
+            todo.get_mut(first..).unwrap_or_default().reverse();
+            let Some((of_next, drawn)) = todo.pop() else {
+                return Ok(());
+            };
+            boxes.push(drawn)?;
+            for path in paths.get_mut(of_next.clone()).unwrap_or_default() {
+                match self.profile.stacks.leaf(path.stack) {
+                    Some((caller, _)) => path.stack = caller,
+                    None => path.root = None,
+                }
+            }
+            (range, depth, start) = (of_next, drawn.depth + 1, drawn.start);
+        }
+    }
+
+    /// What comes next on the way to the root.
+    fn next(&self, path: &Path) -> Option<u32> {
+        match self.profile.stacks.leaf(path.stack) {
+            Some((_, frame)) => self.frames.get(frame as usize).copied(),
+            None => path.root,
+        }
+    }
+}
+
+/// A row on the way to its root: what is left of its stack, then its root.
+struct Path {
+    stack: StackId,
+    root: Option<u32>,
+    weight: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::text::tests_support::Builder;
+
+    fn drawn(profile: &Profile, from_leaves: bool, least: u64) -> Vec<String> {
+        let merged = Merged::new(profile);
+        let weights = || profile.rows.iter().map(|row| row.weight);
+        let (boxes, _, _) = Boxes::at_most(merged.labels(), weights, |bounds, boxes| {
+            let bounds = Bounds { least, ..bounds };
+            match from_leaves {
+                true => merged.from_leaves(bounds, boxes),
+                false => merged.from_roots(bounds, boxes),
+            }
+        });
+        let text = |label| merged.labels().text(label);
+        boxes
+            .drawn()
+            .iter()
+            .map(|b| {
+                let indent = "  ".repeat(b.depth as usize);
+                format!("{indent}{} {}+{}", text(b.label), b.start, b.width)
+            })
+            .collect()
+    }
+
+    fn profile() -> Profile {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        let q = b.process("job", 8);
+        b.row(p, &["main", "read"], 3);
+        b.row(p, &["main", "work", "read"], 4);
+        b.row(p, &["main"], 1);
+        b.row(p, &[], 2);
+        b.row(q, &["read"], 5);
+        b.profile
+    }
+
+    #[test]
+    fn callees_stand_on_their_callers() {
+        assert_eq!(
+            drawn(&profile(), false, 1),
+            [
+                "app-7 0+10",
+                "  main 0+8",
+                "    read 0+3",
+                "    work 3+4",
+                "      read 3+4",
+                "job-8 10+5",
+                "  read 10+5",
+            ]
+        );
+        assert_eq!(
+            drawn(&profile(), false, 4)[..3],
+            ["app-7 0+10", "  main 0+8", "    work 3+4"]
+        );
+    }
+
+    #[test]
+    fn a_leaf_is_one_box_with_all_its_callers() {
+        assert_eq!(
+            drawn(&profile(), true, 1),
+            [
+                "app-7 0+2",
+                "main 2+1",
+                "  app-7 2+1",
+                "read 3+12",
+                "  job-8 3+5",
+                "  main 8+3",
+                "    app-7 8+3",
+                "  work 11+4",
+                "    main 11+4",
+                "      app-7 11+4",
+            ]
+        );
+        assert_eq!(
+            drawn(&profile(), true, 4),
+            [
+                "read 3+12",
+                "  job-8 3+5",
+                "  work 11+4",
+                "    main 11+4",
+                "      app-7 11+4"
+            ]
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! What text for people shares: columns, shares, colours, the width of the terminal.
+
+use std::io::{self, Write};
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Where text is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal; `None` cuts and wraps nothing.
+    pub width: Option<usize>,
+    /// Colour what has large shares.
+    pub color: bool,
+}
+
+impl Style {
+    /// What begins and ends a part with this share of all samples, in percent.
+    pub(super) fn tint(self, share: f64) -> (&'static str, &'static str) {
+        match share {
+            _ if !self.color => ("", ""),
+            s if s >= 10.0 => ("\x1b[31m", "\x1b[0m"),
+            s if s >= 2.0 => ("\x1b[33m", "\x1b[0m"),
+            _ => ("", ""),
+        }
+    }
+
+    /// What begins and ends a title.
+    pub(super) fn bold(self) -> (&'static str, &'static str) {
+        match self.color {
+            true => ("\x1b[1m", "\x1b[0m"),
+            false => ("", ""),
+        }
+    }
+
+    /// What begins and ends what matters less.
+    pub(super) fn dim(self) -> (&'static str, &'static str) {
+        match self.color {
+            true => ("\x1b[2m", "\x1b[0m"),
+            false => ("", ""),
+        }
+    }
+}
+
+/// Writes lines about the report, each after `# `; wrapped between words where a terminal is narrower.
+pub(super) fn head(
+    lines: impl IntoIterator<Item = String>,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for line in lines {
+        let Some(width) = style.width else {
+            writeln!(out, "# {line}")?;
+            continue;
+        };
+        // As far to the right as the line begins, and two more.
+        let blanks = line.len() - line.trim_start_matches(' ').len();
+        let mut first = true;
+        for part in wrap(line.trim_start(), width.saturating_sub(2 + blanks + 2)) {
+            let indent = blanks + if first { 0 } else { 2 };
+            writeln!(out, "# {:indent$}{part}", "")?;
+            first = false;
+        }
+    }
+    Ok(())
+}
+
+/// `text` in lines of at most `width` columns; a longer word has a line of its own.
+fn wrap(text: &str, width: usize) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    for word in text.split(' ') {
+        // Words are parts of `text`, each after one blank but the first.
+        let after = if end == 0 {
+            word.len()
+        } else {
+            end + 1 + word.len()
+        };
+        let fits = text
+            .get(start..after)
+            .is_some_and(|line| line.width() <= width);
+        if !fits && end > start {
+            lines.extend(text.get(start..end));
+            start = end + 1;
+        }
+        end = after;
+    }
+    lines.extend(text.get(start..));
+    lines
+}
+
+/// `part` of `whole` in percent, 0 of nothing.
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
+    share(part, whole) * 100.0
+}
+
+/// `part` of `whole`, from 0 to 1; 0 of nothing.
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+/// The least that is `percent` of `whole`; at least 1.
+pub(super) fn at_least(percent: f64, whole: u64) -> u64 {
+    ((percent / 100.0 * whole as f64).ceil() as u64).max(1)
+}
+
+/// `text` in exactly `width` columns: cut with `…`, or filled with blanks.
+pub(super) fn fit(text: &str, width: usize) -> String {
+    let mut out = cut(text, width);
+    fill(&mut out, width);
+    out
+}
+
+/// As [`fit`], but it is the beginning that is cut: of a path, the end says more.
+pub(super) fn fit_end(text: &str, width: usize) -> String {
+    let mut out = cut_start(text, width);
+    fill(&mut out, width);
+    out
+}
+
+fn fill(text: &mut String, width: usize) {
+    let used = text.width();
+    text.extend(std::iter::repeat_n(' ', width.saturating_sub(used)));
+}
+
+/// `text` in at most `width` columns, cut between characters.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let kept = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    });
+    let mut out: String = kept.collect();
+    out.push('…');
+    out
+}
+
+fn cut_start(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let kept = text.chars().rev().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    });
+    let kept: usize = kept.map(char::len_utf8).sum();
+    format!("…{}", text.get(text.len() - kept..).unwrap_or(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_the_report_are_wrapped_between_words() {
+        let written = |text: &str, width| {
+            let mut out = Vec::new();
+            let style = Style {
+                width,
+                color: false,
+            };
+            head([text.to_owned()], style, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written("one two three", None), "# one two three\n");
+        assert_eq!(written("one two three", Some(11)), "# one two\n#   three\n");
+        assert_eq!(
+            written("  /a/long/path is not there", Some(16)),
+            "#   /a/long/path\n#     is not\n#     there\n"
+        );
+        assert_eq!(written("", Some(3)), "# \n");
+        assert_eq!(written("中中中 b", Some(1)), "# 中中中\n#   b\n");
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("中中中", 5), "中中…");
+        assert_eq!(cut("中中中", 4), "中…");
+        assert_eq!(fit("ab", 4), "ab  ");
+        assert_eq!(fit_end("src/deep/file.c:42", 10), "…file.c:42");
+        assert_eq!(fit_end("中中中", 6), "中中中");
+        assert_eq!(fit_end("中中中", 4), "…中 ");
+    }
+
+    #[test]
+    fn the_least_that_is_shown_is_never_nothing() {
+        assert_eq!((at_least(0.5, 2000), at_least(0.5, 2001)), (10, 11));
+        assert_eq!((at_least(0.0, 2000), at_least(0.5, 0)), (1, 1));
+        assert_eq!((percent(1, 4), percent(1, 0)), (25.0, 0.0));
+    }
+}

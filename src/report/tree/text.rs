@@ -1,0 +1,457 @@
+//! The tree for people.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+use super::walk::{Label, Node, Sums, Walk};
+use super::{Of, Options};
+use crate::profile::{NameId, Names, Profile};
+use crate::report::layout::{self, Style, cut, percent};
+use crate::report::weights::Functions;
+use crate::report::{text, verdict};
+
+/// Columns that names keep on a terminal, however deep they are.
+const NAME_MIN: usize = 32;
+
+/// Writes the verdict and the tree.
+pub fn write(
+    profile: &Profile,
+    of: Of<'_>,
+    options: Options,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    layout::head(verdict::whole(profile), options.style, out)?;
+    let mut walk = Walk::new(profile, of, options, false);
+    // What is left out is told first, so the tree waits.
+    let mut lines = Lines::new(profile, of, options, walk.sums());
+    walk.run(&mut |functions, node| {
+        lines.add(functions, node);
+        Ok(())
+    })?;
+    lines.flush();
+    layout::head(about(of, options, walk.sums()), options.style, out)?;
+    let (bold, end) = options.style.bold();
+    writeln!(out, "{bold}{}{end}", lines.title())?;
+    out.write_all(lines.out.as_bytes())
+}
+
+/// What the tree is of, and what it is without.
+fn about(of: Of<'_>, options: Options, sums: Sums) -> Vec<String> {
+    let mut lines = Vec::new();
+    match of.found() {
+        None => lines.push(format!("call tree; shares are of {} samples", sums.all)),
+        Some(found) => {
+            let (what, note) = match of {
+                Of::Callers(_) => ("callers", "each is called by those below it"),
+                _ => ("callees", "of recursive calls, below the outermost one"),
+            };
+            lines.extend(found.explained());
+            lines.push(format!(
+                "{what} of {} ({note}); shares are of the {} samples with it, {:.2} % of all {}",
+                found.title(),
+                sums.base,
+                percent(sums.base, sums.all),
+                sums.all
+            ));
+        }
+    }
+    if sums.left_out > 0 {
+        lines.push(format!(
+            "{} calls below {} % are left out, {} samples ({:.2} %) in all",
+            sums.left_out,
+            options.min_percent,
+            sums.left_out_weight,
+            percent(sums.left_out_weight, sums.base)
+        ));
+    }
+    lines
+}
+
+struct Lines<'a> {
+    names: &'a Names,
+    of: Of<'a>,
+    style: Style,
+    min_percent: f64,
+    base: u64,
+    /// Columns of the counts.
+    digits: usize,
+    /// By level of branches: more of them follow.
+    more: Vec<bool>,
+    /// By depth: the module.
+    modules: Vec<Option<NameId>>,
+    /// The line of the node before, of which there may be more.
+    last: Option<Line>,
+    out: String,
+}
+
+/// A function, once or calling itself.
+struct Line {
+    function: Option<u32>,
+    times: usize,
+    /// `None` where it goes on with a chain.
+    total: Option<u64>,
+    own: u64,
+    share: f64,
+    branches: String,
+    name: String,
+    module: Option<String>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(profile: &'a Profile, of: Of<'a>, options: Options, sums: Sums) -> Lines<'a> {
+        Lines {
+            names: &profile.names,
+            of,
+            style: options.style,
+            min_percent: options.min_percent,
+            base: sums.base,
+            digits: sums.base.to_string().len().max("samples".len()),
+            more: Vec::new(),
+            modules: Vec::new(),
+            last: None,
+            out: String::new(),
+        }
+    }
+
+    /// Whether samples can be taken in a node itself.
+    fn has_own(&self) -> bool {
+        !matches!(self.of, Of::Callers(_))
+    }
+
+    fn title(&self) -> String {
+        let own = if self.has_own() { "    self%" } else { "" };
+        format!("{:>1$}   total%{own}", "samples", self.digits)
+    }
+
+    fn add(&mut self, functions: &Functions, node: Node<'_>) {
+        let branches = self.branches(node);
+        let (name, module) = self.name(functions, node);
+        let function = match node.label {
+            Label::Function(number) => Some(number),
+            _ => None,
+        };
+        if let Some(last) = &mut self.last
+            && node.joins
+            && function.is_some()
+            && last.function == function
+        {
+            last.times += 1;
+            last.own = node.own;
+            return;
+        }
+        self.flush();
+        self.last = Some(Line {
+            function,
+            times: 1,
+            total: (!node.joins).then_some(node.total),
+            own: node.own,
+            branches,
+            name,
+            module,
+            share: percent(node.total, self.base),
+        });
+    }
+
+    /// Writes the line that waits for more of the same function.
+    fn flush(&mut self) {
+        let Some(of) = self.last.take() else { return };
+        let (start, end) = self.style.tint(of.share);
+        let digits = self.digits;
+        let mut line = match of.total {
+            // As many as the node before.
+            None => format!("{:digits$}{:9}", "", ""),
+            Some(total) => format!("{total:>digits$}  {:>6.2}%", of.share),
+        };
+        if self.has_own() {
+            line.push_str(&match of.own {
+                0 => format!("{:9}", ""),
+                own => format!("  {:>6.2}%", percent(own, self.base)),
+            });
+        }
+        let mut times = match of.times {
+            1 => String::new(),
+            times => format!(" ×{times}"),
+        };
+        let mut left = usize::MAX;
+        let mut shown = of.branches;
+        if let Some(width) = self.style.width {
+            let room = width.saturating_sub(line.width() + 2);
+            // The last branches say where a deep node is; those before are for the nodes above.
+            let name = (of.name.width() + times.width()).min(NAME_MIN);
+            let most = room.saturating_sub(name).max(8);
+            let used = shown.chars().count();
+            if used > most {
+                let kept = shown.chars().skip(used - (most - 1));
+                shown = std::iter::once('…').chain(kept).collect();
+            }
+            left = room.saturating_sub(shown.chars().count() + times.width());
+            left = left.max(8);
+        }
+        let (dim, plain) = self.style.dim();
+        let name = cut(&of.name, left);
+        if let Some(module) = of.module
+            && name.width() + module.width() + 2 <= left
+        {
+            times.push_str(&format!("  {dim}{module}{plain}"));
+        }
+        let line = format!("{start}{line}{end}  {dim}{shown}{plain}{start}{name}{end}{times}");
+        self.out.push_str(line.trim_end());
+        self.out.push('\n');
+    }
+
+    /// The lines that lead to the node.
+    fn branches(&mut self, node: Node<'_>) -> String {
+        let mut out = String::new();
+        self.more.resize(node.level + 1, false);
+        if !node.joins
+            && let Some(more) = self.more.get_mut(node.level)
+        {
+            *more = !node.is_last;
+        }
+        for (level, more) in self.more.iter().enumerate().skip(1) {
+            let here = level == node.level && !node.joins;
+            out.push_str(match (here, more) {
+                (true, true) => "├─ ",
+                (true, false) => "└─ ",
+                (false, true) => "│  ",
+                (false, false) => "   ",
+            });
+        }
+        out
+    }
+
+    /// What the node is called, and its module where that is not its caller's.
+    fn name(&mut self, functions: &Functions, node: Node<'_>) -> (String, Option<String>) {
+        let name = match node.label {
+            Label::All => "all".to_owned(),
+            Label::Group(name) => text::escaped(name).into_owned(),
+            Label::Asked => self
+                .of
+                .found()
+                .map_or_else(String::new, |found| found.title()),
+            Label::LeftOut(count) => format!("… {count} below {} %", self.min_percent),
+            Label::Function(number) => {
+                text::escaped(functions.text(self.names, number).0).into_owned()
+            }
+        };
+        self.modules.resize(node.depth, None);
+        let module = match node.label {
+            Label::Function(number) => functions.get(number).map(|(_, module)| module),
+            _ => None,
+        };
+        let before = self.modules.last().copied().flatten();
+        self.modules.push(module);
+        let other = module.filter(|module| before != Some(*module));
+        let other = other.map(|module| text::escaped(self.names.text(module)).into_owned());
+        (name, other.filter(|module| !module.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::FrameKind;
+    use crate::report::callers::find;
+    use crate::report::text::tests_support::Builder;
+
+    fn profile() -> Profile {
+        let mut b = Builder::default();
+        let (p, q) = (b.process("app", 7), b.process("other", 8));
+        b.row(p, &["main", "run", "loop", "hot"], 50);
+        b.row(p, &["main", "run", "loop", "cold", "hot"], 30);
+        b.row(q, &["start", "hot", "cold", "hot"], 10);
+        b.row_of(
+            q,
+            &[
+                (FrameKind::Truncated, "[truncated]"),
+                (FrameKind::Kernel, "irq"),
+            ],
+            8,
+        );
+        b.row(q, &["tiny"], 1);
+        b.row(q, &[], 1);
+        b.profile
+    }
+
+    fn render(of: Of<'_>, options: Options) -> String {
+        let mut out = Vec::new();
+        write(&profile(), of, options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines = text
+            .lines()
+            .skip_while(|line| !line.contains("shares are of"));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    const TWO: Options = Options {
+        by_group: false,
+        min_percent: 2.0,
+        style: Style {
+            width: None,
+            color: false,
+        },
+    };
+
+    #[test]
+    fn chains_are_on_one_level_and_what_is_small_is_left_out_and_counted() {
+        assert_eq!(
+            render(Of::All, TWO),
+            "\
+# call tree; shares are of 100 samples
+# 1 calls below 2 % are left out, 1 samples (1.00 %) in all
+samples   total%    self%
+    100  100.00%    1.00%  all
+     80   80.00%           ├─ main  mod
+                           │  run
+                           │  loop
+     50   50.00%   50.00%  │  ├─ hot
+     30   30.00%           │  └─ cold
+                   30.00%  │     hot
+     10   10.00%           ├─ start  mod
+                           │  hot
+                           │  cold
+                   10.00%  │  hot
+      8    8.00%           └─ [truncated]
+                    8.00%     irq  [kernel]
+"
+        );
+    }
+
+    #[test]
+    fn callers_are_below_what_they_call_and_recursion_counts_once() {
+        let found = find(&profile(), "hot").unwrap();
+        assert_eq!(
+            render(Of::Callers(&found), TWO),
+            "\
+# callers of hot (each is called by those below it); shares are of the 90 samples with it, 90.00 % of all 100
+samples   total%
+     90  100.00%  hot
+     50   55.56%  ├─ loop  mod
+                  │  run
+                  │  main
+     30   33.33%  ├─ cold  mod
+                  │  loop
+                  │  run
+                  │  main
+     10   11.11%  └─ start  mod
+"
+        );
+        let cold = find(&profile(), "cold").unwrap();
+        assert_eq!(
+            render(Of::Callees(&cold), TWO),
+            "\
+# callees of cold (of recursive calls, below the outermost one); shares are of the 40 samples with it, 40.00 % of all 100
+samples   total%    self%
+     40  100.00%           cold
+                  100.00%  hot  mod
+"
+        );
+    }
+
+    #[test]
+    fn groups_are_roots_where_they_are_asked_for() {
+        let options = Options {
+            by_group: true,
+            min_percent: 9.0,
+            ..TWO
+        };
+        let found = find(&profile(), "cold").unwrap();
+        assert_eq!(
+            render(Of::Callers(&found), options),
+            "\
+# callers of cold (each is called by those below it); shares are of the 40 samples with it, 40.00 % of all 100
+samples   total%
+     40  100.00%  all
+     30   75.00%  ├─ app-7
+     30   75.00%  │  └─ cold
+                  │     loop  mod
+                  │     run
+                  │     main
+     10   25.00%  └─ other-8
+     10   25.00%     └─ cold
+                        hot  mod
+                        start
+"
+        );
+        let text = render(Of::All, options);
+        assert!(
+            text.contains("     20   20.00%    1.00%  └─ other-8\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("# 2 calls below 9 % are left out, 9 samples (9.00 %) in all\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("      9    9.00%              └─ … 2 below 9 %\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn deep_and_wide_trees_fit_the_terminal() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        let names: Vec<String> = (0..200)
+            .map(|i| format!("function_number_{i}_中\x1b"))
+            .collect();
+        for depth in 1..200 {
+            let stack: Vec<&str> = names.iter().take(depth).map(String::as_str).collect();
+            b.row(p, &stack, 1);
+        }
+        let options = Options {
+            min_percent: 0.0,
+            style: Style {
+                width: Some(80),
+                color: false,
+            },
+            ..TWO
+        };
+        let mut out = Vec::new();
+        write(&b.profile, Of::All, options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), 201);
+        assert!(lines.iter().all(|line| line.width() <= 80), "{text}");
+        assert!(
+            lines
+                .iter()
+                .skip(2)
+                .all(|line| line.contains("function_number_")),
+            "{text}"
+        );
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_again_and_again_is_one_line() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "f", "f", "f", "g", "f"], 6);
+        b.row(p, &["other", "f", "f"], 2);
+        b.row(p, &["other", "f", "f", "f"], 2);
+        let mut out = Vec::new();
+        write(&b.profile, Of::All, TWO, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expected = "\
+     10  100.00%           all
+      6   60.00%           ├─ main  mod
+                           │  f ×3
+                           │  g
+                   60.00%  │  f
+      4   40.00%           └─ other  mod
+                   20.00%     f ×2
+      2   20.00%   20.00%     └─ f
+";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn no_samples_are_no_tree_and_no_crash() {
+        let mut out = Vec::new();
+        write(&Profile::default(), Of::All, Options::default(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("      0    0.00%           all\n"), "{text}");
+    }
+}
