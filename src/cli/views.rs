@@ -6,6 +6,39 @@ use clap::Args;
 
 use crate::report::top::Sort;
 
+/// What `report --help` says of them.
+pub(super) const HELP: &str = "\
+Functions and calls:
+  profiler report --top 30 --sort total run.bprof
+  profiler report --csv run.bprof >functions.csv     all functions; --json likewise
+  profiler report --tree run.bprof | less            calls from the roots down
+  profiler report --callers malloc run.bprof         who calls it, up to the roots
+  profiler report --callees Server::handle run.bprof
+  profiler report --diff before.bprof after.bprof    what takes more or less of the CPU time
+  profiler report --diff before.bprof --flamegraph diff.svg after.bprof
+
+FUNC of --callers and --callees: functions of exactly this name; without any, those whose names have it in them; without any, those \
+it matches as a regular expression. All of them are taken as one, and the report names them. A sample counts once, for the \
+outermost of recursive calls. In trees, self% is of samples taken in the function itself; a function that calls itself again and again \
+is one line, ×N; what is below 0.5 % is left out and summed up.
+
+--diff compares shares of sampled CPU time, so captures may be of different length and rate, but must be of the same event. \
+Functions are joined by name and module, groups without process numbers, code without names by its file. Changes are in percentage points, \
+after minus before; ~ marks those within two standard errors, which may well be chance; CPU s is the change in seconds, as far as both \
+runs did the same. --folded prints STACK BEFORE AFTER, counts of BEFORE scaled to the sum of AFTER. In the graph widths are \
+of AFTER, red has grown and blue has shrunk, in the frame itself: swap the two to see what is gone.
+
+Columns of --csv: group (empty without --by), group_samples, self, self_share, total, total_share (0 to 1, of all samples), module, \
+file, line (with --lines: where most samples of the function are), function. With --tree, --callers and --callees: depth, kind (all, group, asked: \
+the function asked for, function, left_out: what is too small, summed up), function, module, samples, share, self (with --callers: samples without a \
+further caller). With --diff: self_before, self_after, self_before_share, self_after_share, self_change, and the same of total, module, function. \
+A text that a spreadsheet would run (it begins with = + - or @) has ' before it.
+
+--json prints {samples, no_function, damaged, functions [{function, module, file, line, self, self_share, total, total_share}], groups [{group, samples, \
+share, no_function, functions}]}; with trees {samples, shares_of, damaged, functions (those asked for), nodes [{depth, kind, function, module, \
+samples, share, self}]}; with --diff {before {file, samples, weight, cpu_seconds, damaged}, after, functions [{function, module, self {before, after, \
+before_share, after_share, change, may_be_chance}, total}]}. Both have all functions unless --top says how many, and names as they are.";
+
 /// Views of functions and calls.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TableArgs {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::ReportArgs;
+use crate::cli::{CAPTURE, ReportArgs};
 use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, html, missing, standard, verdict};
@@ -21,20 +21,21 @@ use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let symbols = Options {
-        // Other views show no lines.
-        lines: args.view.standard || args.view.pprof.is_some(),
-        ..symbol_options(&args.names)?
-    };
+    pictures::check(args);
     let request = Request {
-        hosts: args.host.clone(),
-        ..Request::from(symbols)
+        symbols: Options {
+            // Other views show no lines.
+            lines: args.view.standard || args.view.pprof.is_some(),
+            ..symbol_options(&args.names)?
+        },
+        selection: args.select.selection(),
+        by: args.shape.by.unwrap_or_default(),
+        shape: table::shape(args),
     };
     if let Some(before) = &args.tables.diff {
         return table::compare(args, before, request);
     }
-    let reader = open(&args.file)?;
-    check_hosts(&reader, &args.host)?;
+    let reader = open_capture(args)?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -54,10 +55,13 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
     }
-    let output = Output::open(target, &args.file)?;
+    let output = Output::open(target, args.capture())?;
+    if args.file.is_none() {
+        tell(&format!("reading {CAPTURE}"));
+    }
     let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
-        finish(args, &args.file, &done)
+        finish(args, args.capture(), &done)
     })
 }
 
@@ -82,17 +86,14 @@ pub(super) fn ends<T>(
     }
 }
 
-/// Refuses a host that no capture is of.
-pub(super) fn check_hosts(reader: &Reader, wanted: &[String]) -> anyhow::Result<()> {
-    let hosts = pipeline::hosts(reader);
-    let is = |host: &String, name: &String| host == name || host.split('#').next() == Some(name);
-    let unknown = wanted
-        .iter()
-        .find(|name| !hosts.iter().any(|host| is(host, name)));
-    match unknown {
-        Some(name) => bail!("--host {name}: the capture is of {}", hosts.join(", ")),
-        None => Ok(()),
-    }
+/// Opens the capture; where none was named, that which `record` writes where it is told no name.
+fn open_capture(args: &ReportArgs) -> anyhow::Result<Reader> {
+    open(args.capture()).map_err(|err| match args.file.is_none() {
+        true => err.context(format!(
+            "no capture was named, and {CAPTURE} is what is taken then: profiler report FILE"
+        )),
+        false => err,
+    })
 }
 
 /// What the exit code depends on.
@@ -192,6 +193,9 @@ pub(super) fn tell_verdict(profile: &Profile) {
 
 /// Says what is wrong with the capture at `file`.
 pub(super) fn finish(args: &ReportArgs, file: &Path, done: &Done) -> anyhow::Result<ExitCode> {
+    if let Some(nothing) = verdict::nothing_selected(&done.about) {
+        tell(&nothing);
+    }
     if let Some(warning) = verdict::warning(&done.naming) {
         tell(&warning);
     }

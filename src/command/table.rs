@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use super::export::units;
 use super::output::{self, Output};
 use super::progress::Bar;
-use super::report::{Done, check_hosts, ends, finish, tell_verdict};
+use super::report::{Done, ends, finish, tell_verdict};
 use super::{open, tell};
 use crate::cli::ReportArgs;
-use crate::pipeline::{self, Request};
-use crate::profile::Profile;
+use crate::pipeline::{self, Request, Shape};
+use crate::profile::{By, Profile};
 use crate::report::callers;
 use crate::report::diff::{self, Input, Joined};
 use crate::report::layout::Style;
@@ -26,18 +26,18 @@ const TOP_OF_GROUP: usize = 5;
 
 /// How programs get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum Form {
     Text,
     Json,
     Csv,
 }
 
-impl Shape {
-    fn of(args: &ReportArgs) -> Shape {
+impl Form {
+    fn of(args: &ReportArgs) -> Form {
         match (args.tables.json, args.tables.csv) {
-            (true, _) => Shape::Json,
-            (_, true) => Shape::Csv,
-            _ => Shape::Text,
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
         }
     }
 }
@@ -57,9 +57,20 @@ fn terminal_width() -> Option<usize> {
 }
 
 /// Functions at most: programs get all of them where nobody says how many.
-fn limit(args: &ReportArgs, shape: Shape, default: usize) -> Option<usize> {
+fn limit(args: &ReportArgs, form: Form, default: usize) -> Option<usize> {
     let asked = args.view.top.map(|n| n as usize);
-    asked.or((shape == Shape::Text).then_some(default))
+    asked.or((form == Form::Text).then_some(default))
+}
+
+/// How stacks are to look. Trees leave out small branches themselves, and say how many.
+pub fn shape(args: &ReportArgs) -> Shape {
+    let tables = &args.tables;
+    let is_tree = tables.tree || tables.callers.is_some() || tables.callees.is_some();
+    let asked = args.shape.shape();
+    Shape {
+        min_percent: if is_tree { 0.0 } else { asked.min_percent },
+        ..asked
+    }
 }
 
 /// Prints a table or a tree of a profile.
@@ -69,12 +80,14 @@ pub fn print(
     to_stdout: bool,
     out: &mut Output,
 ) -> anyhow::Result<()> {
-    let shape = Shape::of(args);
-    if shape != Shape::Text {
+    let form = Form::of(args);
+    if form != Form::Text {
         tell_verdict(profile);
     }
     let tables = &args.tables;
-    let by_group = false;
+    let by_group = args.shape.by.is_some_and(|by| by != By::None);
+    let min_percent = args.shape.min_percent;
+    let min_percent = min_percent.unwrap_or(tree::Options::MIN_PERCENT);
     let found = match tables.callers.as_deref().or(tables.callees.as_deref()) {
         Some(asked) => Some(callers::find(profile, asked)?),
         None => None,
@@ -87,38 +100,37 @@ pub fn print(
     if let Some(of) = of {
         let options = tree::Options {
             by_group,
+            min_percent,
             style: style(to_stdout),
             ..tree::Options::default()
         };
-        match shape {
-            Shape::Text => tree::write(profile, of, options, out)?,
-            Shape::Json => tree::json(profile, of, options, out)?,
-            Shape::Csv => tree::csv(profile, of, options, out)?,
+        match form {
+            Form::Text => tree::write(profile, of, options, out)?,
+            Form::Json => tree::json(profile, of, options, out)?,
+            Form::Csv => tree::csv(profile, of, options, out)?,
         }
         return Ok(());
     }
     let options = top::Options {
-        limit: limit(args, shape, if by_group { TOP_OF_GROUP } else { TOP }),
+        limit: limit(args, form, if by_group { TOP_OF_GROUP } else { TOP }),
         sort: tables.sort.unwrap_or_default(),
         by_group,
-        lines: false,
-        min_percent: tree::Options::MIN_PERCENT,
+        lines: args.shape.lines,
+        min_percent,
         style: style(to_stdout),
     };
-    match shape {
-        Shape::Text => top::write(profile, options, out)?,
-        Shape::Json => top::json(profile, options, out)?,
-        Shape::Csv => top::csv(profile, options, out)?,
+    match form {
+        Form::Text => top::write(profile, options, out)?,
+        Form::Json => top::json(profile, options, out)?,
+        Form::Csv => top::csv(profile, options, out)?,
     }
     Ok(())
 }
 
 /// Compares a capture with the one before.
 pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
-    if [before, &args.file]
-        .iter()
-        .all(|path| *path == Path::new("-"))
-    {
+    let after = args.capture();
+    if [before, after].iter().all(|path| *path == Path::new("-")) {
         bail!("only one of the two captures can be standard input");
     }
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
@@ -126,11 +138,10 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
     }
-    let out = Output::open(target, &args.file)?;
+    let out = Output::open(target, after)?;
     let mut profiles = Vec::new();
-    for path in [before, &args.file] {
+    for path in [before, after] {
         let reader = open(path)?;
-        check_hosts(&reader, &args.host)?;
         let mut progress = Bar::new(reader.frames().len());
         let mut warn = |message: &str| tell(message);
         let profile = pipeline::profile(&reader, request.clone(), &mut progress, &mut warn);
@@ -167,13 +178,13 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
 }
 
 fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -> io::Result<()> {
-    let shape = Shape::of(args);
+    let form = Form::of(args);
     let options = diff::Options {
-        limit: limit(args, shape, TOP),
+        limit: limit(args, form, TOP),
         sort: args.tables.sort.unwrap_or_default(),
         style: style(to_stdout),
     };
-    let is_text = shape == Shape::Text && !args.view.folded && args.view.flamegraph.is_none();
+    let is_text = form == Form::Text && !args.view.folded && args.view.flamegraph.is_none();
     if !is_text {
         let lines = diff::about(joined)
             .into_iter()
@@ -185,10 +196,10 @@ fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -
     } else if args.view.flamegraph.is_some() {
         diff::flamegraph(joined, &mut out)?;
     } else {
-        match shape {
-            Shape::Text => diff::write(joined, options, &mut out)?,
-            Shape::Json => diff::json(joined, options, &mut out)?,
-            Shape::Csv => diff::csv(joined, options, &mut out)?,
+        match form {
+            Form::Text => diff::write(joined, options, &mut out)?,
+            Form::Json => diff::json(joined, options, &mut out)?,
+            Form::Csv => diff::csv(joined, options, &mut out)?,
         }
     }
     out.finish()

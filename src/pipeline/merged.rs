@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
+use super::selection::{Scale, TimePoint};
 use super::stream::{self as one, Sink, Summary};
-use super::{Progress, Request, about};
+use super::{Progress, Request, about, shape};
 use crate::capture::Reader;
 use crate::capture::members::shift;
 use crate::event::Timestamp;
 use crate::format::header::Header;
 use crate::profile::{
-    About, By, Joined, Names, Naming, Profile, Resolution, SampleFrame, SampleView, SymbolFrame,
+    About, By, Joined, Names, Naming, Profile, Resolution, SampleFrame, SampleView, Selected,
+    SymbolFrame,
 };
 
 /// One of the captures, and how it goes together with the others.
@@ -32,7 +34,7 @@ struct Part<'r> {
 /// beginning of their boot IDs too.
 pub fn hosts(reader: &Reader) -> Vec<String> {
     let mut hosts: Vec<String> = Vec::new();
-    for part in parts(reader, &[]) {
+    for part in parts(reader) {
         if !hosts.contains(&part.host) {
             hosts.push(part.host);
         }
@@ -40,15 +42,15 @@ pub fn hosts(reader: &Reader) -> Vec<String> {
     hosts
 }
 
-/// The captures of `reader` that are of one of `hosts`, or all, in the order in which they began.
-fn parts<'r>(reader: &'r Reader, hosts: &[String]) -> Vec<Part<'r>> {
+/// The captures of `reader`, in the order in which they began.
+fn parts(reader: &Reader) -> Vec<Part<'_>> {
     let common = reader.header();
     let captures = reader.captures();
     let spans: Vec<_> = captures
         .iter()
         .map(|reader| span(reader, shift(reader.header(), common.wall_offset_ns)))
         .collect();
-    let mut parts: Vec<(u64, Part<'r>)> = Vec::new();
+    let mut parts: Vec<(u64, Part<'_>)> = Vec::new();
     for (number, (reader, own)) in captures.iter().zip(&spans).enumerate() {
         let header = reader.header();
         let mut others = captures.iter().zip(&spans);
@@ -60,9 +62,6 @@ fn parts<'r>(reader: &'r Reader, hosts: &[String]) -> Vec<Part<'r>> {
             }
             false => header.host.clone(),
         };
-        if !hosts.is_empty() && !hosts.contains(&host) && !hosts.contains(&header.host) {
-            continue;
-        }
         let event = |event| common.events.iter().position(|known| known == event);
         let events = header.events.iter();
         let part = Part {
@@ -107,6 +106,30 @@ fn several_hosts(parts: &[Part<'_>]) -> bool {
     parts.iter().any(|part| Some(&part.host) != first)
 }
 
+/// What is asked of each capture: times from the beginning are from that of the first one, and what is small is so in all of
+/// them together.
+fn of_one(reader: &Reader, parts: &[Part<'_>], request: &Request) -> Request {
+    let wall = reader.header().wall_offset_ns;
+    let spans = parts
+        .iter()
+        .filter_map(|part| span(part.reader, part.shift));
+    let span = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let span = span.unwrap_or_default();
+    let scale = Scale {
+        span: (Timestamp(span.0), Timestamp(span.1)),
+        wall_offset_ns: wall,
+    };
+    let mut request = request.clone();
+    request.shape.min_percent = 0.0;
+    for range in &mut request.selection.times {
+        let on = range.on(scale);
+        let point = |time: Timestamp| TimePoint::Wall(i128::from(time.0) + i128::from(wall));
+        range.from = range.from.map(|_| point(on.from));
+        range.until = range.until.zip(on.until).map(|(_, until)| point(until));
+    }
+    request
+}
+
 /// Counts each, and joins what is counted.
 pub(super) fn profile(
     reader: &Reader,
@@ -115,8 +138,9 @@ pub(super) fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let parts = parts(reader, &request.hosts);
+    let parts = parts(reader);
     let several = several_hosts(&parts);
+    let of_one = of_one(reader, &parts, &request);
     let mut all = Profile {
         by: request.by,
         ..Profile::default()
@@ -126,7 +150,7 @@ pub(super) fn profile(
         let mut of_frames = OfFrames(progress);
         let mut profile = super::count(
             part.reader,
-            request.clone(),
+            of_one.clone(),
             with_missing,
             &mut of_frames,
             warn,
@@ -145,8 +169,9 @@ pub(super) fn profile(
             },
         );
     }
-    all.join_rows();
-    all.about = joined_about(reader, &parts, abouts);
+    all.rows = shape::merged(std::mem::take(&mut all.rows));
+    all.about = joined_about(reader, &parts, &request, abouts);
+    shape::leave_out(&mut all, &request.shape);
     progress.done();
     all
 }
@@ -178,7 +203,12 @@ fn each<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// What the parts say about themselves, together.
-fn joined_about(reader: &Reader, parts: &[Part<'_>], abouts: Vec<About>) -> About {
+fn joined_about(
+    reader: &Reader,
+    parts: &[Part<'_>],
+    request: &Request,
+    abouts: Vec<About>,
+) -> About {
     let text = |of: fn(&About) -> &str| each(abouts.iter().map(of));
     let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
     for (part, about) in parts.iter().zip(&abouts) {
@@ -235,14 +265,29 @@ fn joined_about(reader: &Reader, parts: &[Part<'_>], abouts: Vec<About>) -> Abou
             }
             None => cut = true,
         }
-        all.shape = about.shape;
-        match (&mut all.selected, about.selected) {
-            (Some(all), Some(more)) => {
-                all.samples = all.samples.saturating_add(more.samples);
-                all.truncated = all.truncated.saturating_add(more.truncated);
+        if let Some(more) = about.selected {
+            let selected = all.selected.get_or_insert_with(|| Selected {
+                what: request.selection.words(),
+                ..Selected::default()
+            });
+            let sum = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
+                (Some(a), Some(b)) => Some(a.saturating_add(b)),
+                (a, b) => a.or(b),
+            };
+            selected.samples = sum(selected.samples, more.samples);
+            selected.lost = sum(selected.lost, more.lost);
+            selected.weight = selected.weight.saturating_add(more.weight);
+            selected.truncated = selected.truncated.saturating_add(more.truncated);
+            for why in more.nothing {
+                if !selected.nothing.contains(&why) {
+                    selected.nothing.push(why);
+                }
             }
-            (none, more) => *none = more,
         }
+    }
+    // What one capture has nothing of, another may have.
+    if let Some(selected) = all.selected.as_mut().filter(|s| s.samples.unwrap_or(0) > 0) {
+        selected.nothing.clear();
     }
     if !cut {
         let ends: Vec<String> = ends.into_keys().collect();
@@ -258,10 +303,11 @@ pub(super) fn stream<S: Sink>(
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
-    let parts = parts(reader, &request.hosts);
+    let parts = parts(reader);
     let several = several_hosts(&parts);
     let before: Vec<About> = parts.iter().map(|part| about::about(part.reader)).collect();
-    let known = joined_about(reader, &parts, before);
+    let of_one = of_one(reader, &parts, &request);
+    let known = joined_about(reader, &parts, &request, before);
     sink.open(&known)?;
     sink.flush()?;
     let mut names = Names::default();
@@ -294,7 +340,7 @@ pub(super) fn stream<S: Sink>(
             first_place: next_place,
             sink: &mut *sink,
         };
-        let summary = one::stream(part.reader, request.clone(), &mut through, warn)?;
+        let summary = one::stream(part.reader, of_one.clone(), &mut through, warn)?;
         next_place += through.resolutions.len() as u32;
         abouts.push(summary.about);
         let of = |text: String| format!("{}: {text}", part.host);
@@ -302,7 +348,7 @@ pub(super) fn stream<S: Sink>(
         naming.add(summary.naming);
     }
     Ok(Summary {
-        about: joined_about(reader, &parts, abouts),
+        about: joined_about(reader, &parts, &request, abouts),
         late_damage,
         naming,
     })

@@ -12,8 +12,6 @@ pub struct Request {
     pub symbols: symbolize::Options,
     /// Which samples.
     pub selection: Selection,
-    /// Of which hosts, by [`hosts()`](super::hosts()); of all when there are none.
-    pub hosts: Vec<String>,
     /// What is counted apart.
     pub by: By,
     /// How stacks look.

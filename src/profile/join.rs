@@ -42,8 +42,8 @@ impl Names {
 }
 
 impl Profile {
-    /// Takes in all that `other` has counted; not what it says about its capture. [`Profile::join_rows`] is to be called at
-    /// the end.
+    /// Takes in all that `other` has counted; not what it says about its capture. Rows of the same group, event and
+    /// stack are not one yet.
     pub fn absorb(&mut self, other: Profile, joined: &Joined<'_>) {
         let theirs = &other.names;
         let numbers = 0..theirs.frames.len() as FrameId;
@@ -84,20 +84,6 @@ impl Profile {
         }));
         self.naming.add(other.naming);
         self.add_missing(other.missing);
-    }
-
-    /// Brings rows into their order, those of the same group, event and stack as one.
-    pub fn join_rows(&mut self) {
-        self.rows
-            .sort_unstable_by_key(|row| (row.group, row.event, row.stack));
-        self.rows.dedup_by(|row, kept| {
-            let same = (row.group, row.event, row.stack) == (kept.group, kept.event, kept.stack);
-            if same {
-                kept.samples = kept.samples.saturating_add(row.samples);
-                kept.weight = kept.weight.saturating_add(row.weight);
-            }
-            same
-        });
     }
 
     fn add_missing(&mut self, more: Vec<Missing>) {

@@ -47,6 +47,14 @@ impl Stacks {
         self.push_parted(caller, frame)
     }
 
+    /// The stack `frame` called from `caller`, if it is there.
+    pub fn find(&self, caller: StackId, frame: FrameId) -> Option<StackId> {
+        if self.nodes.get(caller as usize) == Some(&(caller, frame)) {
+            return Some(caller + 1);
+        }
+        self.index.get(&(caller, frame)).copied()
+    }
+
     fn push_parted(&mut self, caller: StackId, frame: FrameId) -> StackId {
         if self.nodes.len() >= self.limit {
             return self.push_beyond(caller, frame);
@@ -83,6 +91,17 @@ impl Stacks {
         &self,
     ) -> impl DoubleEndedIterator<Item = (StackId, FrameId)> + ExactSizeIterator + '_ {
         self.nodes.iter().copied()
+    }
+
+    /// A value for every stack, the empty one's first: that of its caller with what its own frame adds to it.
+    pub fn inherit<T: Copy>(&self, empty: T, mut add: impl FnMut(T, FrameId) -> T) -> Vec<T> {
+        let mut values = Vec::with_capacity(self.nodes.len() + 1);
+        values.push(empty);
+        for (caller, frame) in &self.nodes {
+            let above = values.get(*caller as usize).copied().unwrap_or(empty);
+            values.push(add(above, *frame));
+        }
+        values
     }
 
     /// Number of stacks, the empty one left out.
@@ -174,7 +193,10 @@ mod tests {
             (&[2, 9], 7),
         ] {
             assert_eq!(push(&mut stacks, frames), id);
+            let find = |at: Option<_>, frame: &u32| at.and_then(|at| stacks.find(at, *frame));
+            assert_eq!(frames.iter().fold(Some(0), find), Some(id));
         }
+        assert_eq!((stacks.find(4, 5), stacks.find(0, 9)), (None, None));
         assert_eq!(stacks.len(), 7);
         assert_eq!(stacks.frames(5).collect::<Vec<_>>(), [4, 2, 1]);
         assert_eq!(stacks.leaf(0), None);
@@ -210,6 +232,16 @@ mod tests {
         }
         assert_eq!(stacks.len(), 201);
         assert_eq!(stacks.nodes().len(), 201);
+    }
+
+    #[test]
+    fn a_stack_inherits_from_its_callers() {
+        let mut stacks = Stacks::default();
+        for (caller, frame) in [(0, 1), (1, 2), (1, 4), (0, 8), (3, 16)] {
+            stacks.push(caller, frame);
+        }
+        let sums = stacks.inherit(0, |above, frame| above + frame);
+        assert_eq!(sums, [0, 1, 3, 5, 8, 21]);
     }
 
     #[test]

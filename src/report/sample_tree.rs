@@ -8,9 +8,9 @@ use super::folded::TRUNCATED;
 use super::palette::Kind;
 use super::samples::{Part, root_first};
 
-/// Stacks that are kept apart at most: what a browser still shows in a second or two.
-pub(super) const MOST_STACKS: usize = 1 << 20;
-/// Stands for all others.
+/// Stacks that are kept apart, about: what a browser still shows in a second or two.
+const MOST_STACKS: usize = 1 << 20;
+/// Stands for callees that are left out, once there are as many.
 pub(super) const OVERFLOW: &str = "[more stacks than are kept]";
 
 /// What a frame of the tree is.
@@ -30,6 +30,9 @@ pub(super) struct SampleTree {
     /// Numbers in `frames`, plus one, of frames of [`Names`].
     known: Vec<u32>,
     roots: HashMap<u32, Vec<u32>>,
+    /// How many stacks are kept whole.
+    most: usize,
+    cut: bool,
 }
 
 const OVERFLOW_FRAME: u32 = 0;
@@ -43,10 +46,12 @@ impl Default for SampleTree {
             module: "".into(),
         };
         SampleTree {
-            stacks: Stacks::bounded(MOST_STACKS, OVERFLOW_FRAME),
+            stacks: Stacks::default(),
             frames: vec![mark(OVERFLOW), mark(TRUNCATED)],
             known: Vec::new(),
             roots: HashMap::new(),
+            most: MOST_STACKS,
+            cut: false,
         }
     }
 }
@@ -76,16 +81,28 @@ impl SampleTree {
         frames.len() as u32 - 1
     }
 
-    /// The stack of a sample on `root`.
+    /// The stack of a sample on `root`; up to where it is known, and a mark, when there is no room for another one.
     pub fn stack(&mut self, root: u32, names: &Names, sample: &SampleView<'_>) -> StackId {
         let mut at = self.stacks.push(0, root);
+        let full = self.stacks.len() >= self.most;
+        let mut cut = false;
         root_first(sample, |part| {
+            if cut {
+                return;
+            }
             let frame = match part {
                 Part::Cut => CUT_FRAME,
                 Part::Function(part) => self.frame(names, part.frame),
             };
-            at = self.stacks.push(at, frame);
+            at = match full {
+                false => self.stacks.push(at, frame),
+                true => self.stacks.find(at, frame).unwrap_or_else(|| {
+                    cut = true;
+                    self.stacks.push(at, OVERFLOW_FRAME)
+                }),
+            };
         });
+        self.cut |= cut;
         at
     }
 
@@ -128,8 +145,8 @@ impl SampleTree {
     }
 
     /// Whether there were more stacks than are kept.
-    pub fn is_full(&self) -> bool {
-        self.stacks.len() > MOST_STACKS
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 }
 
@@ -141,5 +158,78 @@ fn thread_label(sample: &SampleView<'_>) -> String {
             "{} {}/{} ({})",
             sample.comm, sample.pid, sample.tid, sample.process
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Pid, Timestamp};
+    use crate::profile::{Frame, Resolution, SampleFrame, SymbolFrame};
+
+    /// Functions of stacks that find no room are not booked to others.
+    #[test]
+    fn what_finds_no_room_is_marked_where_it_parts() {
+        let mut names = Names::default();
+        let resolutions: Vec<Resolution> = ["main", "known", "new"]
+            .map(|name| {
+                let frame = Frame {
+                    name: names.intern(name),
+                    module: Names::EMPTY,
+                    kind: FrameKind::User,
+                    inlined: false,
+                };
+                let frame = names.frame_id(frame);
+                Resolution {
+                    chain: [SymbolFrame {
+                        frame,
+                        source: None,
+                    }]
+                    .into(),
+                    offset: None,
+                    unnamed: None,
+                    unverified: false,
+                }
+            })
+            .into();
+        let frames = |stack: &[usize]| -> Vec<SampleFrame<'_>> {
+            let leaf_first = stack.iter().rev().map(|at| SampleFrame {
+                address: 0,
+                place: 0,
+                resolution: &resolutions[*at],
+                file: None,
+            });
+            leaf_first.collect()
+        };
+        let mut tree = SampleTree {
+            most: 3,
+            ..SampleTree::default()
+        };
+        let mut add = |stack: &[usize]| {
+            let user = frames(stack);
+            let sample = SampleView {
+                time: Timestamp(0),
+                cpu: 0,
+                pid: Pid(7),
+                tid: Pid(7),
+                comm: "app",
+                process: "app",
+                event: 0,
+                flags: 0,
+                weight: 1,
+                kernel: &[],
+                user: &user,
+            };
+            let root = tree.root(&sample, false);
+            let stack = tree.stack(root, &names, &sample);
+            let frames = tree.stacks().frames(stack);
+            let names = frames.map(|frame| tree.frames()[frame as usize].name.to_string());
+            (names.collect::<Vec<_>>().join(" "), tree.is_cut())
+        };
+        assert_eq!(add(&[0, 1]), ("known main app-7".into(), false));
+        assert_eq!(add(&[0, 1]), ("known main app-7".into(), false));
+        let cut = format!("{OVERFLOW} main app-7");
+        assert_eq!(add(&[0, 2, 1]), (cut, true));
+        assert_eq!(add(&[0]), ("main app-7".into(), true));
     }
 }

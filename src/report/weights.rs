@@ -119,7 +119,15 @@ impl Weights {
                 at = caller;
             }
         }
-        self.touched.sort_unstable();
+        if self.touched.len() < self.total.len() / 8 {
+            self.touched.sort_unstable();
+        } else {
+            let totals = self.total.iter().enumerate();
+            let touched = totals.filter(|(_, total)| **total > 0);
+            self.touched.clear();
+            self.touched
+                .extend(touched.map(|(stack, _)| stack as StackId));
+        }
         for stack in &self.touched {
             if let Some(total) = self.total.get_mut(*stack as usize) {
                 *total = self.own.get(*stack as usize).copied().unwrap_or(0);

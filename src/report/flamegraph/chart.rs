@@ -69,7 +69,7 @@ impl Collector {
         let (boxes, scale, least) = Boxes::at_most(&labels, weights, |bounds, boxes| {
             draw(self.tree.stacks(), &frames, runs(), bounds, boxes)
         });
-        let note = match self.tree.is_full() {
+        let note = match self.tree.is_cut() {
             true => "threads in order of time, more stacks than are kept",
             false => "threads in order of time",
         };

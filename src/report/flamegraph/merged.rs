@@ -65,7 +65,7 @@ impl<'a> Merged<'a> {
     }
 
     /// Roots at the bottom, callees on their callers, in the order of their names.
-    pub fn from_roots(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
+    pub fn roots_first(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
         let (nodes, weights) = self.tree(bounds);
         let callees = nodes.callees();
         let label = |node: StackId| nodes.leaf(node).map_or(u32::MAX, |(_, label)| label);
@@ -152,7 +152,7 @@ impl<'a> Merged<'a> {
     ///
     /// Nothing is merged that is not drawn: rows are put in the order of what they have at a depth, and each run of them that has
     /// the same there is a box, whose part of the rows is then put in the order of the next depth.
-    pub fn from_leaves(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
+    pub fn leaves_first(&self, bounds: Bounds, boxes: &mut Boxes) -> Result<(), TooMany> {
         let rows = self.profile.rows.iter();
         let mut paths: Vec<Path> = rows
             .map(|row| Path {
@@ -223,14 +223,14 @@ mod tests {
     use super::*;
     use crate::report::text::tests_support::Builder;
 
-    fn drawn(profile: &Profile, from_leaves: bool, least: u64) -> Vec<String> {
+    fn drawn(profile: &Profile, leaves_first: bool, least: u64) -> Vec<String> {
         let merged = Merged::new(profile);
         let weights = || profile.rows.iter().map(|row| row.weight);
         let (boxes, _, _) = Boxes::at_most(merged.labels(), weights, |bounds, boxes| {
             let bounds = Bounds { least, ..bounds };
-            match from_leaves {
-                true => merged.from_leaves(bounds, boxes),
-                false => merged.from_roots(bounds, boxes),
+            match leaves_first {
+                true => merged.leaves_first(bounds, boxes),
+                false => merged.roots_first(bounds, boxes),
             }
         });
         let text = |label| merged.labels().text(label);

@@ -34,8 +34,8 @@ pub fn write(profile: &Profile, form: Form, out: &mut dyn Write) -> io::Result<(
     let weights = || profile.rows.iter().map(|row| row.weight);
     let (boxes, scale, least) =
         Boxes::at_most(merged.labels(), weights, |bounds, boxes| match form {
-            Form::Callees => merged.from_roots(bounds, boxes),
-            Form::Callers => merged.from_leaves(bounds, boxes),
+            Form::Callees => merged.roots_first(bounds, boxes),
+            Form::Callers => merged.leaves_first(bounds, boxes),
         });
     let picture = Picture {
         about: &profile.about,

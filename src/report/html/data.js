@@ -109,7 +109,8 @@ class Model {
       }
       path.push(node);
       const of = frameFunction[this.frame[node]];
-      this.leaf[node] = of >= 0 ? of : this.leaf[this.parent[node]];
+      // A stack that ends in a mark ends in no function that is known.
+      this.leaf[node] = of >= 0 ? of : -1;
       if (of >= 0 && !onPath[of]) {
         onPath[of] = 1;
         this.first[node] = 1;

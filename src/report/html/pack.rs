@@ -42,7 +42,7 @@ struct Head {
     /// Index into `kinds`.
     frame_kind: Vec<usize>,
     frame_color: Vec<String>,
-    /// What else has to be said of the picture.
+    /// What is not whole in the picture.
     note: String,
 }
 
@@ -84,10 +84,11 @@ pub(super) fn write(
         frame_function: Vec::new(),
         frame_kind: Vec::new(),
         frame_color: Vec::new(),
-        note: match tree.is_full() {
-            true => {
-                format!("There are more stacks than a page can show: others are in {OVERFLOW}.")
-            }
+        note: match tree.is_cut() {
+            true => format!(
+                "There are more stacks than a page can show: what others go on with is {OVERFLOW}, and functions \
+                 called there are not counted."
+            ),
             false => String::new(),
         },
     };

@@ -160,7 +160,9 @@ class Page {
     const column = columnSeconds === 1 ? "a second" : `${columnSeconds} s`;
     document.getElementById("time-note").textContent =
       `Each column is ${column}, in ${rows} cells of ${cellNanoseconds / 1e6} ms from its beginning upwards. Drag over cells, click two, ` +
-      `or use arrow keys and Enter, to see the samples in between below. ${note}`;
+      `or use arrow keys and Enter, to see the samples in between below.`;
+    document.getElementById("cut").textContent = note;
+    document.getElementById("cut").hidden = note === "";
   }
 
   /** Searches: `isFound(function)` says what is searched for. */

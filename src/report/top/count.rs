@@ -154,9 +154,12 @@ impl<'a> Counter<'a> {
             if weight == 0 {
                 continue;
             }
-            let mut leaf = self.stacks.frames(*stack);
-            let leaf = leaf.find(|frame| self.functions.function(*frame).is_some());
-            let Some(frame) = leaf else { continue };
+            // What stands for frames that were left out is not its caller's own.
+            let leaf = self.stacks.leaf(*stack).map(|(_, frame)| frame);
+            let is_function = |frame: &u32| self.functions.function(*frame).is_some();
+            let Some(frame) = leaf.filter(is_function) else {
+                continue;
+            };
             if let Some(own) = self.of_frames.get_mut(frame as usize) {
                 if *own == 0 {
                     frames.push(frame);
@@ -265,7 +268,7 @@ enum Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::FrameKind;
+    use crate::profile::{Frame, FrameKind};
     use crate::report::text::tests_support::Builder;
 
     #[test]
@@ -281,7 +284,12 @@ mod tests {
             4,
         );
         b.row(p, &[], 5);
-        b.row_of(p, &[(FrameKind::Truncated, "x")], 6);
+        b.row_of(p, &[(FrameKind::Truncated, "x")], 2);
+        b.row_of(
+            p,
+            &[(FrameKind::Truncated, "x"), (FrameKind::LeftOut, "y")],
+            4,
+        );
         let text = |f: Function| b.profile.names.text(f.0).to_owned();
         let found = functions(&b.profile);
         let found: Vec<_> = found
@@ -310,5 +318,42 @@ mod tests {
             .collect();
         assert_eq!(found, named(&[("f", 1, 1), ("main", 0, 1)]));
         assert_eq!((some.sum, some.of_none), (1, 0));
+    }
+
+    /// Frames differ by their line; the function does not.
+    #[test]
+    fn a_function_has_the_line_that_most_of_its_own_samples_are_in() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        let profile = &mut b.profile;
+        let (name, module, file) = (
+            profile.names.intern("f"),
+            profile.names.intern("mod"),
+            profile.names.intern("f.c"),
+        );
+        for (line, weight) in [(1, 3), (2, 4), (3, 4), (2, 1)] {
+            let frame = Frame {
+                source: Some(SourceLine { file, line }),
+                ..Frame::new(name, module, FrameKind::User)
+            };
+            let frame = profile.names.frame_id(frame);
+            let caller = profile.stacks.push(0, frame);
+            // Calls itself: lines of callers do not count.
+            let stack = profile.stacks.push(caller, frame);
+            profile.rows.push(Row {
+                group: p,
+                event: 0,
+                stack,
+                samples: weight,
+                weight,
+            });
+        }
+        let mut counter = Counter::new(&profile.names, &profile.stacks);
+        let found = counter.entries(&[&profile.rows], Sort::Own).list;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].counts, Counts { own: 12, total: 12 });
+        assert_eq!(found[0].line, Some(SourceLine { file, line: 2 }));
+        let found = counter.entries(&[&profile.rows[..1]], Sort::Own).list;
+        assert_eq!(found[0].line, Some(SourceLine { file, line: 1 }));
     }
 }

@@ -9,7 +9,7 @@ mod data;
 mod table;
 
 pub use count::{Counts, Entry, Sort, functions};
-pub use data::{csv, json};
+pub use data::{COLUMNS, csv, json};
 pub use table::write;
 
 pub(super) use count::Counter;

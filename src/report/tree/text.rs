@@ -13,6 +13,8 @@ use crate::report::{text, verdict};
 
 /// Columns that names keep on a terminal, however deep they are.
 const NAME_MIN: usize = 32;
+/// Columns of branches where no terminal asks for less: what is deeper is not drawn further to the right.
+const BRANCHES_MAX: usize = 240;
 
 /// Writes the verdict and the tree.
 pub fn write(
@@ -173,21 +175,23 @@ impl<'a> Lines<'a> {
             1 => String::new(),
             times => format!(" ×{times}"),
         };
-        let mut left = usize::MAX;
+        let room = self
+            .style
+            .width
+            .map(|width| width.saturating_sub(line.width() + 2));
+        // The last branches say where a deep node is; those before are for the nodes above.
+        let wanted = (of.name.width() + times.width()).min(NAME_MIN);
+        let most = room.map_or(BRANCHES_MAX, |room| room.saturating_sub(wanted).max(8));
         let mut shown = of.branches;
-        if let Some(width) = self.style.width {
-            let room = width.saturating_sub(line.width() + 2);
-            // The last branches say where a deep node is; those before are for the nodes above.
-            let name = (of.name.width() + times.width()).min(NAME_MIN);
-            let most = room.saturating_sub(name).max(8);
-            let used = shown.chars().count();
-            if used > most {
-                let kept = shown.chars().skip(used - (most - 1));
-                shown = std::iter::once('…').chain(kept).collect();
-            }
-            left = room.saturating_sub(shown.chars().count() + times.width());
-            left = left.max(8);
+        let used = shown.chars().count();
+        if used > most {
+            let kept = shown.chars().skip(used - (most - 1));
+            shown = std::iter::once('…').chain(kept).collect();
         }
+        let left = room.map_or(usize::MAX, |room| {
+            let used = shown.chars().count() + times.width();
+            room.saturating_sub(used).max(8)
+        });
         let (dim, plain) = self.style.dim();
         let name = cut(&of.name, left);
         if let Some(module) = of.module
@@ -422,6 +426,16 @@ samples   total%
             "{text}"
         );
         assert!(!text.contains('\x1b'));
+        // In a file there is an end to it too.
+        let options = Options {
+            style: Style::default(),
+            ..options
+        };
+        let mut out = Vec::new();
+        write(&b.profile, Of::All, options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let widest = text.lines().map(UnicodeWidthStr::width).max();
+        assert!(widest < Some(350), "{widest:?}");
     }
 
     #[test]

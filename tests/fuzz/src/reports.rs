@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use bprof::capture::{Reader, verify};
 use bprof::pipeline::{self, Sink};
 use bprof::profile::{About, Names, Profile, SampleView};
-use bprof::report::{callers, flamegraph, folded, inventory, layout, missing, standard, top, tree, verdict};
+use bprof::report::flamegraph::chart;
+use bprof::report::{callers, flamegraph, folded, html, inventory, layout, missing, standard, top, tree, verdict};
 use bprof::symbolize::Options;
 
 /// Files are looked for in an empty directory, so that nothing depends on the machine.
@@ -41,12 +42,14 @@ fn is_xml(text: &[u8]) {
         (c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{7f}'..='\u{9f}'))
             || matches!(c, '\u{fffe}' | '\u{ffff}')
     };
-    assert_eq!(text.find(odd), None, "in the flame graph");
+    assert_eq!(text.find(odd), None, "in a picture");
 }
 
-/// All samples as text.
+/// All samples as text, and in pictures.
 struct Printer {
     samples: standard::Samples,
+    chart: chart::Collector,
+    page: html::Collector,
     out: Vec<u8>,
 }
 
@@ -73,6 +76,8 @@ impl Sink for Printer {
     ) -> Result<(), Infallible> {
         let written = self.samples.write(about, names, sample, &mut self.out);
         written.expect("memory");
+        self.chart.sample(names, sample);
+        self.page.sample(about, names, sample);
         if self.out.len() > 1 << 16 {
             self.check();
         }
@@ -163,8 +168,12 @@ pub fn all(reader: &Reader) {
             out.clear();
         }
     }
-    let samples = standard::Samples::default();
-    let mut printer = Printer { samples, out };
+    let mut printer = Printer {
+        samples: standard::Samples::default(),
+        chart: chart::Collector::default(),
+        page: html::Collector::default(),
+        out,
+    };
     let Ok(summary) = pipeline::stream(reader, self::options().into(), &mut printer, &mut warn);
     let closing = standard::closing(
         &summary.about,
@@ -174,6 +183,20 @@ pub fn all(reader: &Reader) {
     );
     closing.expect("memory");
     printer.check();
+    if profile.rows.len() < 1000 {
+        let Printer {
+            chart,
+            page,
+            mut out,
+            ..
+        } = printer;
+        chart.write(&summary.about, &mut out).expect("memory");
+        is_xml(&out);
+        out.clear();
+        let written = page.write(&summary.about, &summary.naming, &mut out);
+        written.expect("memory");
+        is_xml(&out);
+    }
     assert_eq!(summary.naming.user_total, profile.naming.user_total);
     assert_eq!(summary.naming.kernel_total, profile.naming.kernel_total);
     assert_eq!(summary.naming.user_named, profile.naming.user_named);

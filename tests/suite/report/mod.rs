@@ -5,5 +5,7 @@ pub mod fixture;
 mod identity;
 mod kernel;
 mod manners;
+mod pictures;
 mod symbols;
+mod tables;
 mod views;
