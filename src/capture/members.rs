@@ -235,8 +235,17 @@ fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     // Within what a header may have, whatever they are.
     const TEXT: usize = 64 << 10;
     let mut text = all.join(", ");
-    text.truncate(text.floor_char_boundary(TEXT));
+    cut_text(&mut text, TEXT);
     text
+}
+
+/// Cuts `text` to `most` bytes, or a few less.
+pub(crate) fn cut_text(text: &mut String, most: usize) {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
 }
 
 /// What the captures of a file have in common. Their times are told on one axis, that of the clock that began first.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::selection::{Glob, Scale};
+use super::selection::{Scale, TimePoint};
 use super::stream::{self as one, Sink, Summary};
-use super::{Progress, Request, Selection, about};
+use super::{Progress, Request, about, shape};
 use crate::capture::Reader;
 use crate::capture::members::shift;
 use crate::event::Timestamp;
@@ -77,101 +77,6 @@ fn parts(reader: &Reader) -> Vec<Part<'_>> {
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// What is asked of a merged capture, for the captures in it: their hosts are looked at here, and times count from the first sample of
-/// all.
-struct Asked<'r> {
-    /// Those whose hosts are asked for.
-    parts: Vec<Part<'r>>,
-    /// What is asked of each.
-    request: Request,
-    /// What was asked of all.
-    selection: Selection,
-    /// Samples of those that are not asked for.
-    others: u64,
-    /// Names of all hosts.
-    hosts: Vec<String>,
-}
-
-impl<'r> Asked<'r> {
-    fn new(reader: &'r Reader, mut request: Request) -> Asked<'r> {
-        let selection = request.selection.clone();
-        let all = parts(reader);
-        let spans = all.iter().filter_map(|part| span(part.reader, part.shift));
-        let common = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let scale = Scale {
-            span: common.map_or_else(Default::default, |(a, b)| (Timestamp(a), Timestamp(b))),
-            wall_offset_ns: reader.header().wall_offset_ns,
-        };
-        let times = selection.times.iter();
-        request.selection.times = times.map(|range| range.on_the_wall(scale)).collect();
-        let asked = std::mem::take(&mut request.selection.hosts);
-        let hosts = hosts(reader);
-        let (parts, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|part| {
-            let names = [&part.host, &part.reader.header().host];
-            let matches = |glob: &Glob| names.iter().any(|name| glob.matches(name.as_bytes()));
-            asked.is_empty() || asked.iter().any(matches)
-        });
-        let others = others.iter().map(|part| part.reader.samples());
-        Asked {
-            others: others.fold(0, u64::saturating_add),
-            parts,
-            request,
-            selection,
-            hosts,
-        }
-    }
-
-    /// What is selected of all, from what is of each.
-    fn selected(&self, abouts: &[About]) -> Option<Selected> {
-        let what = self.selection.words();
-        if what.is_empty() {
-            return None;
-        }
-        let of_each = abouts.iter().map(|about| about.selected.as_ref());
-        let sum = |of: fn(&Selected) -> u64| {
-            let counts = of_each.clone().flatten().map(of);
-            counts.fold(0, u64::saturating_add)
-        };
-        let mut all = Selected {
-            what,
-            samples: Some(0),
-            weight: sum(|s| s.weight),
-            truncated: sum(|s| s.truncated),
-            lost: of_each
-                .clone()
-                .flatten()
-                .any(|s| s.lost.is_some())
-                .then(|| sum(|s| s.lost.unwrap_or(0))),
-            nothing: Vec::new(),
-        };
-        for about in abouts {
-            // Where only hosts are asked for, all of those is.
-            let (samples, weight, truncated) = match &about.selected {
-                Some(selected) => (selected.samples, 0, 0),
-                None => (Some(about.samples), about.weight, about.truncated),
-            };
-            all.samples = all.samples.zip(samples).map(|(a, b)| a.saturating_add(b));
-            all.weight = all.weight.saturating_add(weight);
-            all.truncated = all.truncated.saturating_add(truncated);
-        }
-        if abouts.is_empty() {
-            let there = self.hosts.join(", ");
-            all.nothing = vec![format!("no such host: the capture is of {there}")];
-        } else if all.samples == Some(0) {
-            let several = self.parts.len() > 1;
-            for (part, selected) in self.parts.iter().zip(of_each) {
-                let why = selected.map_or(&[][..], |s| &s.nothing);
-                let of = |why: &String| match several {
-                    true => format!("capture {} ({}): {why}", part.number, part.host),
-                    false => why.clone(),
-                };
-                all.nothing.extend(why.iter().map(of));
-            }
-        }
-        Some(all)
-    }
-}
-
 /// First and last sample, on the common axis.
 fn span(reader: &Reader, shift: u64) -> Option<(u64, u64)> {
     let (first, last) = about::about(reader).span?;
@@ -201,6 +106,30 @@ fn several_hosts(parts: &[Part<'_>]) -> bool {
     parts.iter().any(|part| Some(&part.host) != first)
 }
 
+/// What is asked of each capture: times from the beginning are from that of the first one, and what is small is so in all of
+/// them together.
+fn of_one(reader: &Reader, parts: &[Part<'_>], request: &Request) -> Request {
+    let wall = reader.header().wall_offset_ns;
+    let spans = parts
+        .iter()
+        .filter_map(|part| span(part.reader, part.shift));
+    let span = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let span = span.unwrap_or_default();
+    let scale = Scale {
+        span: (Timestamp(span.0), Timestamp(span.1)),
+        wall_offset_ns: wall,
+    };
+    let mut request = request.clone();
+    request.shape.min_percent = 0.0;
+    for range in &mut request.selection.times {
+        let on = range.on(scale);
+        let point = |time: Timestamp| TimePoint::Wall(i128::from(time.0) + i128::from(wall));
+        range.from = range.from.map(|_| point(on.from));
+        range.until = range.until.zip(on.until).map(|(_, until)| point(until));
+    }
+    request
+}
+
 /// Counts each, and joins what is counted.
 pub(super) fn profile(
     reader: &Reader,
@@ -209,19 +138,19 @@ pub(super) fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let asked = Asked::new(reader, request);
-    let (parts, request) = (&asked.parts, &asked.request);
-    let several = several_hosts(parts);
+    let parts = parts(reader);
+    let several = several_hosts(&parts);
+    let of_one = of_one(reader, &parts, &request);
     let mut all = Profile {
         by: request.by,
         ..Profile::default()
     };
     let mut abouts = Vec::new();
-    for part in parts {
+    for part in &parts {
         let mut of_frames = OfFrames(progress);
         let mut profile = super::count(
             part.reader,
-            request.clone(),
+            of_one.clone(),
             with_missing,
             &mut of_frames,
             warn,
@@ -240,8 +169,9 @@ pub(super) fn profile(
             },
         );
     }
-    all.join_rows();
-    all.about = joined_about(reader, &asked, abouts);
+    all.rows = shape::merged(std::mem::take(&mut all.rows));
+    all.about = joined_about(reader, &parts, &request, abouts);
+    shape::leave_out(&mut all, &request.shape);
     progress.done();
     all
 }
@@ -273,9 +203,12 @@ fn each<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// What the parts say about themselves, together.
-fn joined_about(reader: &Reader, asked: &Asked<'_>, abouts: Vec<About>) -> About {
-    let parts = &asked.parts;
-    let selected = asked.selected(&abouts);
+fn joined_about(
+    reader: &Reader,
+    parts: &[Part<'_>],
+    request: &Request,
+    abouts: Vec<About>,
+) -> About {
     let text = |of: fn(&About) -> &str| each(abouts.iter().map(of));
     let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
     for (part, about) in parts.iter().zip(&abouts) {
@@ -288,10 +221,9 @@ fn joined_about(reader: &Reader, asked: &Asked<'_>, abouts: Vec<About>) -> About
         cpus: hosts.into_values().fold(0, u32::saturating_add),
         tool: text(|about| &about.tool),
         target: text(|about| &about.target),
-        samples: asked.others,
+        samples: 0,
         lost: 0,
         ended: None,
-        selected,
         ..about::about(reader)
     };
     let mut ends: BTreeMap<String, ()> = BTreeMap::new();
@@ -333,7 +265,29 @@ fn joined_about(reader: &Reader, asked: &Asked<'_>, abouts: Vec<About>) -> About
             }
             None => cut = true,
         }
-        all.shape = about.shape;
+        if let Some(more) = about.selected {
+            let selected = all.selected.get_or_insert_with(|| Selected {
+                what: request.selection.words(),
+                ..Selected::default()
+            });
+            let sum = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
+                (Some(a), Some(b)) => Some(a.saturating_add(b)),
+                (a, b) => a.or(b),
+            };
+            selected.samples = sum(selected.samples, more.samples);
+            selected.lost = sum(selected.lost, more.lost);
+            selected.weight = selected.weight.saturating_add(more.weight);
+            selected.truncated = selected.truncated.saturating_add(more.truncated);
+            for why in more.nothing {
+                if !selected.nothing.contains(&why) {
+                    selected.nothing.push(why);
+                }
+            }
+        }
+    }
+    // What one capture has nothing of, another may have.
+    if let Some(selected) = all.selected.as_mut().filter(|s| s.samples.unwrap_or(0) > 0) {
+        selected.nothing.clear();
     }
     if !cut {
         let ends: Vec<String> = ends.into_keys().collect();
@@ -349,17 +303,11 @@ pub(super) fn stream<S: Sink>(
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
-    let asked = Asked::new(reader, request);
-    let (parts, request) = (&asked.parts, &asked.request);
-    let several = several_hosts(parts);
-    // What is selected is not counted yet.
-    let uncounted = (!request.selection.words().is_empty()).then(Selected::default);
-    let before = parts.iter().map(|part| About {
-        selected: uncounted.clone(),
-        ..about::about(part.reader)
-    });
-    let before: Vec<About> = before.collect();
-    let known = joined_about(reader, &asked, before);
+    let parts = parts(reader);
+    let several = several_hosts(&parts);
+    let before: Vec<About> = parts.iter().map(|part| about::about(part.reader)).collect();
+    let of_one = of_one(reader, &parts, &request);
+    let known = joined_about(reader, &parts, &request, before);
     sink.open(&known)?;
     sink.flush()?;
     let mut names = Names::default();
@@ -368,7 +316,7 @@ pub(super) fn stream<S: Sink>(
     let mut late_damage = Vec::new();
     let mut naming = Naming::default();
     let mut latest = None;
-    for part in parts {
+    for part in &parts {
         let span = span(part.reader, part.shift);
         if span
             .zip(latest)
@@ -392,7 +340,7 @@ pub(super) fn stream<S: Sink>(
             first_place: next_place,
             sink: &mut *sink,
         };
-        let summary = one::stream(part.reader, request.clone(), &mut through, warn)?;
+        let summary = one::stream(part.reader, of_one.clone(), &mut through, warn)?;
         next_place += through.resolutions.len() as u32;
         abouts.push(summary.about);
         let of = |text: String| format!("{}: {text}", part.host);
@@ -400,7 +348,7 @@ pub(super) fn stream<S: Sink>(
         naming.add(summary.naming);
     }
     Ok(Summary {
-        about: joined_about(reader, &asked, abouts),
+        about: joined_about(reader, &parts, &request, abouts),
         late_damage,
         naming,
     })

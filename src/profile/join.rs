@@ -1,5 +1,6 @@
 //! Profiles of several captures as one: what has the same names is the same.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::{
@@ -41,8 +42,8 @@ impl Names {
 }
 
 impl Profile {
-    /// Takes in all that `other` has counted; not what it says about its capture. [`Profile::join_rows`] is to be called at
-    /// the end.
+    /// Takes in all that `other` has counted; not what it says about its capture. Rows of the same group, event and
+    /// stack are not one yet.
     pub fn absorb(&mut self, other: Profile, joined: &Joined<'_>) {
         let theirs = &other.names;
         let numbers = 0..theirs.frames.len() as FrameId;
@@ -85,20 +86,6 @@ impl Profile {
         self.add_missing(other.missing);
     }
 
-    /// Brings rows into their order, those of the same group, event and stack as one.
-    pub fn join_rows(&mut self) {
-        self.rows
-            .sort_unstable_by_key(|row| (row.group, row.event, row.stack));
-        self.rows.dedup_by(|row, kept| {
-            let same = (row.group, row.event, row.stack) == (kept.group, kept.event, kept.stack);
-            if same {
-                kept.samples = kept.samples.saturating_add(row.samples);
-                kept.weight = kept.weight.saturating_add(row.weight);
-            }
-            same
-        });
-    }
-
     fn add_missing(&mut self, more: Vec<Missing>) {
         type Key = (MissingKind, String, Option<BuildId>, Reason);
         let key = |m: &Missing| -> Key { (m.kind, m.path.clone(), m.build_id.clone(), m.reason) };
@@ -114,7 +101,7 @@ impl Profile {
                 None => self.missing.push(missing),
             }
         }
-        self.missing.sort_by(|a, b| b.samples.cmp(&a.samples));
+        self.missing.sort_by_key(|missing| Reverse(missing.samples));
     }
 }
 
@@ -147,6 +134,6 @@ impl Naming {
                 None => self.files.push(file),
             }
         }
-        self.files.sort_by(|a, b| b.frames.cmp(&a.frames));
+        self.files.sort_by_key(|file| Reverse(file.frames));
     }
 }

@@ -105,17 +105,15 @@ fn each_capture_is_named_by_its_own_tables() {
     );
     assert_eq!(
         folded(&bytes, &["--host", "two"]),
-        "app-100;[app+0x10];second_kernel_[k] 5\n"
+        "app-100@two;[app+0x10];second_kernel_[k] 5\n"
     );
-    let wrong = Run::piped(&["--folded", "--host", "three"], &bytes);
-    assert_eq!((wrong.code, wrong.out.as_str()), (Some(0), ""));
-    assert!(
-        wrong
-            .err
-            .contains("nothing is selected: no such host: the capture is of one, two"),
-        "{}",
-        wrong.err
+    // Times from the beginning are from that of all of them, 100 s before the second one began.
+    assert_eq!(
+        folded(&bytes, &["--time", "50s..200s"]),
+        "app-100@two;[app+0x10];second_kernel_[k] 5\n"
     );
+    let told = Run::piped(&["--top", "3", "--host", "two"], &bytes).ok();
+    assert!(told.contains("host two"), "{told}");
     let reader = Reader::from_bytes(bytes).unwrap();
     let by_host = |by| {
         let request = Request {

@@ -78,19 +78,6 @@ impl TimeRange {
     }
 }
 
-impl TimeRange {
-    /// The same span for captures with other first samples and clocks.
-    pub fn on_the_wall(self, scale: Scale) -> TimeRange {
-        let wall = |point: TimePoint| {
-            TimePoint::Wall(point.on(scale).saturating_add(scale.wall_offset_ns.into()))
-        };
-        TimeRange {
-            from: self.from.map(wall),
-            until: self.until.map(wall),
-        }
-    }
-}
-
 impl TimePoint {
     /// Nanoseconds of the capture's clock.
     fn on(self, scale: Scale) -> i128 {
@@ -249,20 +236,6 @@ mod tests {
         assert_eq!(on("0%..50%"), (1_000 * s, Some(1_050 * s)));
         assert_eq!(on("50%..100%"), (1_050 * s, Some(1_100 * s)));
         assert_eq!(on("10s..100%"), (1_010 * s, Some(1_100 * s)));
-    }
-
-    #[test]
-    fn a_span_on_the_wall_is_the_same_for_another_clock() {
-        let other = Scale {
-            span: (Timestamp(77), Timestamp(78)),
-            wall_offset_ns: SCALE.wall_offset_ns + 5_000,
-        };
-        for text in ["10s..25s", "..1.5s", "500ms..", "40%..60%"] {
-            let span = range(text).on_the_wall(SCALE).on(other);
-            let (from, until) = on(text);
-            assert_eq!(span.from.0, from.saturating_sub(5_000), "{text}");
-            assert_eq!(span.until.map(|t| t.0), until.map(|t| t - 5_000), "{text}");
-        }
     }
 
     #[test]
