@@ -13,7 +13,10 @@ pub mod record;
 pub mod report;
 pub mod views;
 
-pub use report::{ReportArgs, ViewArgs};
+pub use report::{ReportArgs, SelectArgs, ShapeArgs, ViewArgs};
+
+/// The capture that is written and read where none is named.
+pub const CAPTURE: &str = "run.bprof";
 
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]

@@ -19,7 +19,7 @@ pub use about::{About, Event, Selected};
 pub use group::{By, Group};
 pub use stacks::{Callees, Stacks};
 
-use crate::event::{BuildId, MappedFile, Pid, Timestamp};
+use crate::event::{BuildId, MappedFile, Pid, Timestamp, sample_flags};
 
 /// Number of a string in [`Names`].
 pub type NameId = u32;
@@ -413,6 +413,16 @@ pub struct SampleView<'a> {
     pub kernel: &'a [SampleFrame<'a>],
     /// User frames, leaf first.
     pub user: &'a [SampleFrame<'a>],
+}
+
+impl SampleView<'_> {
+    /// Where the marker for missing callers stands: (of the user stack, of the kernel stack). There is one at most.
+    pub fn cuts(&self) -> (bool, bool) {
+        let flag = |flag: u8| self.flags & flag != 0;
+        let user = flag(sample_flags::USER_TRUNCATED) && !self.user.is_empty();
+        let kernel = flag(sample_flags::KERNEL_TRUNCATED) && !self.kernel.is_empty() && !user;
+        (user, kernel)
+    }
 }
 
 /// A frame of a sample.

@@ -16,7 +16,7 @@ use crate::record::options::{Event, Options, Rate, Target};
 #[command(after_help = HELP)]
 pub struct RecordArgs {
     /// The capture to write, or `-` for standard output; a capture of that name is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "run.bprof")]
+    #[arg(short, long, value_name = "FILE", default_value = super::CAPTURE)]
     pub output: PathBuf,
 
     /// End at this size of the file: a number of bytes, or with K, M or G
@@ -86,7 +86,7 @@ pub struct DoctorArgs {
     pub json: bool,
 
     /// The capture that would be written
-    #[arg(short, long, value_name = "FILE", default_value = "run.bprof",
+    #[arg(short, long, value_name = "FILE", default_value = super::CAPTURE,
           value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: PathBuf,
 }

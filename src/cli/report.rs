@@ -1,12 +1,18 @@
 //! Arguments of `profiler report`.
 
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use regex::Regex;
 
-use super::SymbolArgs;
 use super::pictures::PictureArgs;
 use super::views::TableArgs;
+use super::{CAPTURE, SymbolArgs};
+use crate::event::Pid;
+use crate::pipeline::selection::{CodeKind, Glob, NamePattern, PathPattern, TimeRange};
+use crate::pipeline::{Selection, Shape};
+use crate::profile::By;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
@@ -32,13 +38,195 @@ pub struct ReportArgs {
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     pub min_named: Option<f64>,
 
-    /// The capture, or `-` for standard input
+    /// The capture, or `-` for standard input; run.bprof where none is named
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
+
+    /// Which samples.
+    #[command(flatten)]
+    pub select: SelectArgs,
+
+    /// How they are counted and stacks look.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
 
     /// Where names come from.
     #[command(flatten)]
     pub names: SymbolArgs,
+}
+
+/// Which samples are asked for.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Select")]
+pub struct SelectArgs {
+    /// Samples of that time: 10s..25s (from the first sample on), ..1m30s, 90s.., 40%..60%, 2026-11-30T08:00:00..08:05:00 (UTC, or with
+    /// an offset such as +02:00). The end is not in it
+    #[arg(long, value_name = "FROM..UNTIL")]
+    pub time: Vec<TimeRange>,
+
+    /// Samples of these processes
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+
+    /// Samples of these threads
+    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    pub tid: Vec<u32>,
+
+    /// Samples of threads that were called NAME when they were sampled: a name, or a pattern for all of it (`work*`)
+    #[arg(long, value_name = "NAME")]
+    pub comm: Vec<Glob>,
+
+    /// Samples of processes that ran PROGRAM: its file name, or with a `/` its path as recorded; or a pattern for all of either
+    #[arg(long, value_name = "PROGRAM")]
+    pub exe: Vec<PathPattern>,
+
+    /// Samples in the cgroup PATH and in those below it, as `--by cgroup` shows them
+    #[arg(long, value_name = "PATH", value_parser = cgroup)]
+    pub cgroup: Vec<String>,
+
+    /// Samples of these CPUs: 0-3,5
+    #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = cpus)]
+    pub cpu: Vec<RangeInclusive<u32>>,
+
+    /// Samples of this event
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub event: Vec<String>,
+
+    /// Samples of this host: a name, or a pattern for all of it
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<Glob>,
+
+    /// Kernel frames alone, of samples taken in the kernel
+    #[arg(long, conflicts_with = "user_only")]
+    pub kernel_only: bool,
+
+    /// User frames alone, of all samples that have any: what of a program calls the kernel counts too
+    #[arg(long)]
+    pub user_only: bool,
+
+    /// Samples with a function in their stack whose name matches REGEX
+    #[arg(long, value_name = "REGEX")]
+    pub symbol: Vec<Regex>,
+
+    /// Samples with a function in their stack whose module is called REGEX, or matches it as a whole: libc.so.6, '[kernel]', 'libfoo.*'
+    #[arg(long, value_name = "REGEX")]
+    pub module: Vec<NamePattern>,
+}
+
+/// Views of single samples, whose stacks are shown as they are.
+const OF_SAMPLES: [&str; 8] = [
+    "html",
+    "flamechart",
+    "standard",
+    "missing",
+    "pprof",
+    "firefox",
+    "speedscope",
+    "perf_script",
+];
+
+/// How samples are counted, and how their stacks look.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Group and shape")]
+pub struct ShapeArgs {
+    /// What samples are counted by: the first frame of each stack
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with_all = OF_SAMPLES)]
+    pub by: Option<By>,
+
+    /// Tell functions apart by the source line sampled
+    #[arg(long, conflicts_with_all = OF_SAMPLES)]
+    pub lines: bool,
+
+    /// Tell functions apart by the address sampled: bytes from the function's start
+    #[arg(long, conflicts_with_all = OF_SAMPLES)]
+    pub addresses: bool,
+
+    /// Leave inlined functions out; samples count for the function they are inlined into
+    #[arg(long, conflicts_with_all = OF_SAMPLES)]
+    pub no_inline: bool,
+
+    /// Show a function that calls itself directly once
+    #[arg(long, conflicts_with_all = OF_SAMPLES)]
+    pub merge_recursion: bool,
+
+    /// Cut stacks N functions from their root: what is deeper is [deeper]
+    #[arg(long, value_name = "N", conflicts_with_all = OF_SAMPLES, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_depth: Option<u32>,
+
+    /// Put together as [other], below each function, what has less than P percent of the samples shown
+    #[arg(long, value_name = "P", conflicts_with_all = OF_SAMPLES, value_parser = percentage)]
+    pub min_percent: Option<f64>,
+}
+
+impl ReportArgs {
+    /// The capture to read.
+    pub fn capture(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new(CAPTURE))
+    }
+}
+
+impl SelectArgs {
+    /// What was asked for.
+    pub fn selection(&self) -> Selection {
+        let numbers = |list: &[u32]| list.iter().copied().map(Pid).collect();
+        Selection {
+            pids: numbers(&self.pid),
+            tids: numbers(&self.tid),
+            comms: self.comm.clone(),
+            exes: self.exe.clone(),
+            cgroups: self.cgroup.clone(),
+            cpus: self.cpu.clone(),
+            events: self.event.clone(),
+            hosts: self.host.clone(),
+            code: match (self.user_only, self.kernel_only) {
+                (true, _) => Some(CodeKind::User),
+                (_, true) => Some(CodeKind::Kernel),
+                _ => None,
+            },
+            symbols: self.symbol.clone(),
+            modules: self.module.clone(),
+            times: self.time.clone(),
+        }
+    }
+}
+
+impl ShapeArgs {
+    /// How stacks are to look.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            lines: self.lines,
+            addresses: self.addresses,
+            no_inline: self.no_inline,
+            merge_recursion: self.merge_recursion,
+            max_depth: self.max_depth,
+            min_percent: self.min_percent.unwrap_or(0.0),
+        }
+    }
+}
+
+/// CPUs: `3` or `0-3`.
+fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let number = |text: &str| {
+        let number = text.trim().parse::<u32>();
+        number.map_err(|_| "must be CPU numbers such as 0-3,5".to_owned())
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (number(first)?, number(last)?) {
+        (first, last) if first <= last => Ok(first..=last),
+        _ => Err("the first CPU of a range must not be larger than the last".to_owned()),
+    }
+}
+
+/// The path of a cgroup from the root of their hierarchy, also where the path of its directory is given.
+fn cgroup(text: &str) -> Result<String, String> {
+    let mounted = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let mut below = mounted.iter().filter_map(|dir| text.strip_prefix(dir));
+    let path = below.find(|rest| rest.is_empty() || rest.starts_with('/'));
+    let path = path.unwrap_or(text).trim_matches('/');
+    if text.is_empty() {
+        return Err("a path is needed; that of all cgroups is /".to_owned());
+    }
+    Ok(format!("/{path}"))
 }
 
 /// The views of which one is shown.
@@ -104,9 +292,16 @@ Examples:
   profiler report --standard run.bprof | less        every sample
   profiler report --symfs /mnt/box --top 50 run.bprof
   profiler report --missing run.bprof                files to bring for more names
+  profiler report --time 10s..25s --pid 4711 run.bprof
+  profiler report --cgroup /system.slice/db.service --kernel-only --folded run.bprof
+  profiler report --symbol '^malloc' --by thread --folded --min-percent 1 run.bprof
   ssh box cat run.bprof | profiler report -
   profiler report --pprof run.pb.gz run.bprof && go tool pprof -top run.pb.gz
   profiler report --perf-script run.bprof | inferno-collapse-perf
+
+Options that select hold for every view and combine: of an option given more than once one value has to hold, of different options \
+all. What is not of the selection is not counted, neither in shares nor in the verdict; what was lost is of the whole capture, \
+with --time of the frames of that time. A selection of nothing is an empty report that says why, with exit status 0.
 
 A name is given only by the file that was mapped: a file is believed when its build ID is the recorded \
 one or, where none was recorded, when size and modification time are. What cannot be named is shown as \
@@ -134,6 +329,26 @@ is damaged and the report partial, or it failed, 2 wrong usage.";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_and_cgroups_are_read_as_people_give_them() {
+        assert_eq!((cpus("3"), cpus("0-7")), (Ok(3..=3), Ok(0..=7)));
+        for text in ["", "-", "1-", "5-3", "x", "1-2-3"] {
+            assert!(cpus(text).is_err(), "{text}");
+        }
+        for (text, path) in [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("a/b/", "/a/b"),
+            ("/sys/fs/cgroup/a", "/a"),
+            ("/sys/fs/cgroup/unified/a", "/a"),
+            ("/sys/fs/cgroup", "/"),
+            ("/sys/fs/cgroups", "/sys/fs/cgroups"),
+        ] {
+            assert_eq!(cgroup(text).as_deref(), Ok(path), "{text}");
+        }
+        assert!(cgroup("").is_err());
+    }
 
     #[test]
     fn percentages_are_checked() {

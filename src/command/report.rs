@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::ReportArgs;
-use crate::pipeline::{self, Request, Shape, Sink};
+use crate::cli::{CAPTURE, ReportArgs};
+use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
 use crate::report::{flamegraph, folded, html, missing, standard, verdict};
 use crate::symbolize::Options;
@@ -21,15 +21,20 @@ use super::{open, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::from(Options {
-        // Other views show no lines.
-        lines: args.view.standard || args.view.pprof.is_some(),
-        ..symbol_options(&args.names)?
-    });
+    let request = Request {
+        symbols: Options {
+            // Other views show no lines.
+            lines: args.view.standard || args.view.pprof.is_some(),
+            ..symbol_options(&args.names)?
+        },
+        selection: args.select.selection(),
+        by: args.shape.by.unwrap_or_default(),
+        shape: table::shape(args),
+    };
     if let Some(before) = &args.tables.diff {
         return table::compare(args, before, request);
     }
-    let reader = open(&args.file)?;
+    let reader = open_capture(args)?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -49,10 +54,13 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some((export, _)) = &export {
         export.check(target, to_stdout)?;
     }
-    let output = Output::open(target, &args.file)?;
+    let output = Output::open(target, args.capture())?;
+    if args.file.is_none() {
+        tell(&format!("reading {CAPTURE}"));
+    }
     let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
-        finish(args, &args.file, &done)
+        finish(args, args.capture(), &done)
     })
 }
 
@@ -75,6 +83,16 @@ pub(super) fn ends<T>(
             None => "cannot write to standard output".to_owned(),
         }),
     }
+}
+
+/// Opens the capture; where none was named, that which `record` writes where it is told no name.
+fn open_capture(args: &ReportArgs) -> anyhow::Result<Reader> {
+    open(args.capture()).map_err(|err| match args.file.is_none() {
+        true => err.context(format!(
+            "no capture was named, and {CAPTURE} is what is taken then: profiler report FILE"
+        )),
+        false => err,
+    })
 }
 
 /// What the exit code depends on.
@@ -124,7 +142,6 @@ fn report(
             naming: summary.naming,
         });
     }
-    let shape = request.shape;
     let mut progress = Bar::new(reader.frames().len());
     let profile = if args.view.missing {
         pipeline::profile_with_missing(reader, request, &mut progress, &mut warn)
@@ -137,7 +154,7 @@ fn report(
     } else if args.view.missing {
         missing::text(&profile, &mut output)?;
     } else {
-        print(args, &shape, &profile, &mut output, to_stdout)?;
+        print(args, &profile, &mut output, to_stdout)?;
     }
     output.finish()?;
     Ok(Done {
@@ -148,7 +165,6 @@ fn report(
 
 fn print(
     args: &ReportArgs,
-    shape: &Shape,
     profile: &Profile,
     output: &mut Output,
     to_stdout: bool,
@@ -163,7 +179,7 @@ fn print(
     if view.flamegraph.is_some() {
         return Ok(flamegraph::write(profile, pictures::form(args), output)?);
     }
-    table::print(args, shape, profile, to_stdout, output)
+    table::print(args, profile, to_stdout, output)
 }
 
 /// The verdict on stderr, for outputs that programs read.
@@ -176,6 +192,9 @@ pub(super) fn tell_verdict(profile: &Profile) {
 
 /// Says what is wrong with the capture at `file`.
 pub(super) fn finish(args: &ReportArgs, file: &Path, done: &Done) -> anyhow::Result<ExitCode> {
+    if let Some(nothing) = verdict::nothing_selected(&done.about) {
+        tell(&nothing);
+    }
     if let Some(warning) = verdict::warning(&done.naming) {
         tell(&warning);
     }

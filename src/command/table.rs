@@ -62,10 +62,20 @@ fn limit(args: &ReportArgs, form: Form, default: usize) -> Option<usize> {
     asked.or((form == Form::Text).then_some(default))
 }
 
+/// How stacks are to look. Trees leave out small branches themselves, and say how many.
+pub fn shape(args: &ReportArgs) -> Shape {
+    let tables = &args.tables;
+    let is_tree = tables.tree || tables.callers.is_some() || tables.callees.is_some();
+    let asked = args.shape.shape();
+    Shape {
+        min_percent: if is_tree { 0.0 } else { asked.min_percent },
+        ..asked
+    }
+}
+
 /// Prints a table or a tree of a profile.
 pub fn print(
     args: &ReportArgs,
-    shape: &Shape,
     profile: &Profile,
     to_stdout: bool,
     out: &mut Output,
@@ -75,7 +85,9 @@ pub fn print(
         tell_verdict(profile);
     }
     let tables = &args.tables;
-    let by_group = !matches!(profile.by, By::Process | By::None);
+    let by_group = args.shape.by.is_some_and(|by| by != By::None);
+    let min_percent = args.shape.min_percent;
+    let min_percent = min_percent.unwrap_or(tree::Options::MIN_PERCENT);
     let found = match tables.callers.as_deref().or(tables.callees.as_deref()) {
         Some(asked) => Some(callers::find(profile, asked)?),
         None => None,
@@ -88,8 +100,8 @@ pub fn print(
     if let Some(of) = of {
         let options = tree::Options {
             by_group,
+            min_percent,
             style: style(to_stdout),
-            ..tree::Options::default()
         };
         match form {
             Form::Text => tree::write(profile, of, options, out)?,
@@ -102,8 +114,8 @@ pub fn print(
         limit: limit(args, form, if by_group { TOP_OF_GROUP } else { TOP }),
         sort: tables.sort.unwrap_or_default(),
         by_group,
-        lines: shape.lines,
-        min_percent: tree::Options::MIN_PERCENT,
+        lines: args.shape.lines,
+        min_percent,
         style: style(to_stdout),
     };
     match form {
@@ -116,10 +128,8 @@ pub fn print(
 
 /// Compares a capture with the one before.
 pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
-    if [before, &args.file]
-        .iter()
-        .all(|path| *path == Path::new("-"))
-    {
+    let after = args.capture();
+    if [before, after].iter().all(|path| *path == Path::new("-")) {
         bail!("only one of the two captures can be standard input");
     }
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
@@ -127,9 +137,9 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
     if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
         output::only_over_svg(path)?;
     }
-    let out = Output::open(target, &args.file)?;
+    let out = Output::open(target, after)?;
     let mut profiles = Vec::new();
-    for path in [before, &args.file] {
+    for path in [before, after] {
         let reader = open(path)?;
         let mut progress = Bar::new(reader.frames().len());
         let mut warn = |message: &str| tell(message);

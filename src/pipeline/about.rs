@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::capture::Reader;
+use crate::capture::{LossTotals, Reader};
 use crate::event::LossClass;
 use crate::format::descriptor::FrameKind;
 use crate::format::end::EndReason;
@@ -68,13 +68,19 @@ pub(super) fn about(reader: &Reader) -> About {
     about
 }
 
-/// Adds what a segment lost.
-pub(super) fn add_losses(about: &mut About, losses: &crate::capture::LossTotals) {
+/// Adds what a segment has lost since `before`, and moves that on.
+pub(super) fn add_losses(about: &mut About, losses: &LossTotals, before: &mut LossTotals) {
+    if losses == before {
+        return;
+    }
     for class in LossClass::ALL {
-        let count = losses.of_class(class);
+        let count = losses
+            .of_class(class)
+            .saturating_sub(before.of_class(class));
         if count > 0 {
             let sum = about.losses.entry(class).or_default();
             *sum = sum.saturating_add(count);
         }
     }
+    before.clone_from(losses);
 }

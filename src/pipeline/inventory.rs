@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-use crate::capture::{IndexState, Reader};
+use crate::capture::{IndexState, LossTotals, Reader};
 use crate::event::{MappedKind, Pid, ProcessKey};
 use crate::format::packed::file::Role;
 use crate::format::process::ProcessRecord;
@@ -120,7 +120,7 @@ fn count_segments(reader: &Reader, inventory: &mut Inventory, progress: &mut dyn
             about.samples = about.samples.saturating_add(frame.samples.len() as u64);
             progress.frame();
         }
-        about::add_losses(about, &segment.tables().losses);
+        about::add_losses(about, &segment.tables().losses, &mut LossTotals::default());
     }
     inventory.processes = processes.len() as u64;
     inventory.images = images.len() as u64;

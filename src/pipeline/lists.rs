@@ -122,7 +122,8 @@ impl RecentPlaces {
 #[derive(Debug)]
 pub(super) struct FrameLists {
     held: Held,
-    user: Remembered<(ViewId, bool, u32)>,
+    /// By view, whether it is foreign, whether the stack is cut, stack.
+    user: Remembered<(ViewId, bool, bool, u32)>,
     kernel: Remembered<u32>,
     user_places: RecentPlaces,
     kernel_places: RecentPlaces,
@@ -164,7 +165,7 @@ impl FrameLists {
         if key.before_exec && key.user != 0 {
             return self.held.list(&[(0, BEFORE_EXEC)]);
         }
-        let remembered = (key.view, key.foreign, key.user);
+        let remembered = (key.view, key.foreign, key.user_cut, key.user);
         if let Some(list) = self.user.get(&remembered) {
             return list;
         }

@@ -49,6 +49,7 @@ pub use selection::Selection;
 pub use stream::{Sink, Summary, stream};
 
 use grouping::Grouping;
+use selection::{Filter, Plan};
 use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
 use tally::{Part, Rows};
 
@@ -82,7 +83,7 @@ pub fn profile(
     let mut counter = Counter::new(reader, request, progress);
     progress.symbolizing();
     counter.resolve(warn);
-    let profile = counter.finish();
+    let profile = counter.finish(reader);
     progress.done();
     profile
 }
@@ -100,7 +101,7 @@ pub fn profile_with_missing(
     let missing = missing::missing(&counter);
     let profile = Profile {
         missing,
-        ..counter.finish()
+        ..counter.finish(reader)
     };
     progress.done();
     profile
@@ -147,21 +148,24 @@ struct Counter {
     profile: Profile,
     kernel_build_id: Option<BuildId>,
     symbolizer: Symbolizer,
+    filter: Filter,
     shape: Shape,
     stacks: PlaceStacks,
     rows: Rows,
+    /// Samples that passed before names were asked.
+    passed: u64,
     /// What is to be added to these when names are looked up, which needs neither.
     parts: Vec<Part>,
 }
 
 impl Counter {
-    /// Counts all samples; nothing is named yet.
+    /// Counts the samples asked for, as far as names do not decide; nothing is named yet.
     fn new(reader: &Reader, request: Request, progress: &mut dyn Progress) -> Counter {
         let Request {
             mut symbols,
+            selection,
             by,
             shape,
-            ..
         } = request;
         symbols.lines |= shape.lines;
         let (mut symbolizer, damage) = symbolizer(reader, symbols);
@@ -170,14 +174,24 @@ impl Counter {
             by,
             host: about.host.clone(),
         };
+        let filter = Filter::new(selection, &about);
+        let plan = Plan::new(reader, &filter);
         let kernel_build_id = reader.header().kernel_build_id.clone();
-        let (tally, parts) = tally::count(reader, &grouping, symbolizer.perf_maps(), progress);
+        let asked = tally::Asked {
+            grouping: &grouping,
+            filter: &filter,
+            plan: &plan,
+        };
+        let (tally, parts) = tally::count(reader, asked, symbolizer.perf_maps(), progress);
         about.damage.extend(damage);
         about.damage.extend(tally.about.damage);
         let damaged = tally.about.damaged_samples;
         about.damaged_samples = about.damaged_samples.saturating_add(damaged);
-        about.samples = tally.about.samples;
+        if plan.is_whole() {
+            about.samples = tally.about.samples;
+        }
         about.losses = tally.about.losses;
+        about.selected = filter.selected(plan.lost());
         *symbolizer.places() = tally.places;
         Counter {
             profile: Profile {
@@ -189,9 +203,11 @@ impl Counter {
             },
             kernel_build_id,
             symbolizer,
+            filter,
             shape,
             stacks: tally.stacks,
             rows: tally.rows,
+            passed: 0,
             parts,
         }
     }
@@ -209,10 +225,56 @@ impl Counter {
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }
+        if self.profile.about.selected.is_some() {
+            self.select_by_names();
+            self.count_selected();
+        }
         self.count_names();
     }
 
-    fn finish(mut self) -> Profile {
+    /// Leaves out the stacks that have nothing of what is asked for by name.
+    fn select_by_names(&mut self) {
+        let samples = self.rows.iter().map(|(_, count)| count.samples);
+        self.passed = samples.fold(0, u64::saturating_add);
+        let wanted = selection::wanted(&self.filter);
+        if wanted == 0 {
+            return;
+        }
+        let places = self.symbolizer.places().places().len();
+        let found = (0..places).map(|place| {
+            let resolution = self.symbolizer.resolution(place as PlaceId);
+            let names = &self.profile.names;
+            resolution.map_or(0, |r| selection::found(&self.filter, r, names))
+        });
+        let found: Vec<selection::Found> = found.collect();
+        // What is found in a stack's callers is found in it.
+        let of_stacks = self.stacks.inherit(0, |above, place| {
+            above | found.get(place as usize).copied().unwrap_or(0)
+        });
+        let of_stack = |stack: u32| of_stacks.get(stack as usize).copied().unwrap_or(0);
+        self.rows.retain(|stack| of_stack(stack) == wanted);
+    }
+
+    /// Counts what is selected.
+    fn count_selected(&mut self) {
+        let cut = self
+            .stacks
+            .inherit(false, |above, place| above || place == CUT);
+        let Some(selected) = &mut self.profile.about.selected else {
+            return;
+        };
+        let mut samples = 0u64;
+        for ((.., stack), count) in self.rows.iter() {
+            samples = samples.saturating_add(count.samples);
+            selected.weight = selected.weight.saturating_add(count.weight);
+            if cut.get(stack as usize) == Some(&true) {
+                selected.truncated = selected.truncated.saturating_add(count.samples);
+            }
+        }
+        selected.samples = Some(samples);
+    }
+
+    fn finish(mut self, reader: &Reader) -> Profile {
         let named = shape::named_stacks(
             &self.stacks,
             &self.symbolizer,
@@ -221,7 +283,7 @@ impl Counter {
             &mut self.profile.stacks,
         );
         let rows = std::mem::take(&mut self.rows);
-        let mut rows: Vec<Row> = rows
+        let rows: Vec<Row> = rows
             .iter()
             .map(|((group, event, stack), count)| Row {
                 group,
@@ -231,19 +293,16 @@ impl Counter {
                 weight: count.weight,
             })
             .collect();
-        rows.sort_unstable_by_key(|row| (row.group, row.event, row.stack));
-        // Stacks of places that have the same names are one.
-        rows.dedup_by(|row, kept| {
-            let same = (row.group, row.event, row.stack) == (kept.group, kept.event, kept.stack);
-            if same {
-                kept.samples = kept.samples.saturating_add(row.samples);
-                kept.weight = kept.weight.saturating_add(row.weight);
-            }
-            same
-        });
         let mut profile = self.profile;
-        profile.rows = rows;
-        profile.about.weight = profile.total_weight();
+        // Stacks of places that have the same names are one.
+        profile.rows = shape::merged(rows);
+        shape::leave_out(&mut profile, &self.shape);
+        let about = &profile.about;
+        let nothing = selection::explain(reader, &self.filter, about, self.passed);
+        match &mut profile.about.selected {
+            None => profile.about.weight = profile.total_weight(),
+            Some(selected) => selected.nothing = nothing,
+        }
         profile.naming = self.symbolizer.naming();
         profile
     }

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::capture::Tables;
 use crate::event::{MappedFile, MappedKind, Timestamp, sample_flags};
-use crate::format::process::{StringId, Task};
+use crate::format::process::{ProcessId, StringId, Task};
 use crate::format::samples::Sample;
 use crate::profile::Reason;
 use crate::symbolize::perf_map::PerfMaps;
@@ -240,6 +240,11 @@ impl Segment {
             return program.unwrap_or(comm);
         }
         comm
+    }
+
+    /// Who a process of the segment is.
+    pub fn key_of(&self, process: ProcessId) -> Option<crate::event::ProcessKey> {
+        self.timeline.key(process)
     }
 
     /// Path of the program that ran in a view; of one that a dynamic loader was told to run, its path.

@@ -285,7 +285,7 @@ impl Lookup {
         places: &mut Places,
         stacks: &mut PlaceStacks,
     ) -> u32 {
-        let user_cut = key.user_cut && key.user != 0;
+        let user_cut = key.user_cut && key.user != 0 && !key.before_exec;
         let base = if user_cut { stacks.push(0, CUT) } else { 0 };
         let user = match node(&tables.user, key.user) {
             Some(_) if key.before_exec => stacks.push(0, BEFORE_EXEC),

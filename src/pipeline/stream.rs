@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::capture::{Damage, Reader, Tables};
+use crate::capture::{Damage, LossTotals, Reader, Tables};
 use crate::event::{Pid, Timestamp, sample_flags};
 use crate::format::samples::Sample;
 use crate::profile::{About, NameId, Names, Naming, SampleFrame, SampleView};
@@ -14,6 +14,7 @@ use crate::symbolize::{PlaceId, Symbolizer};
 use super::grouping::Grouping;
 use super::lists::{FrameLists, Frames, Held};
 use super::segment::{Key, Segment, ViewId};
+use super::selection::{self, Filter, Plan, Sieve};
 use super::stacks::{BEFORE_EXEC, STRAY};
 use super::{Request, about, symbolizer};
 
@@ -62,7 +63,12 @@ pub fn stream<S: Sink>(
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
-    let Request { symbols, by, .. } = request;
+    let Request {
+        symbols,
+        selection,
+        by,
+        ..
+    } = request;
     let (symbolizer, damage) = symbolizer(reader, symbols);
     let mut about = about::about(reader);
     let grouping = Grouping {
@@ -70,13 +76,18 @@ pub fn stream<S: Sink>(
         host: about.host.clone(),
     };
     about.damage.extend(damage);
+    let filter = Filter::new(selection, &about);
+    let plan = Plan::new(reader, &filter);
+    about.selected = filter.selected(plan.lost());
     sink.open(&about)?;
     sink.flush()?;
     let mut stream = Stream {
         about,
         grouping,
+        wanted: Wanted::new(&filter),
         names: Names::default(),
         symbolizer,
+        passed: 0,
         waiting: BinaryHeap::new(),
         held: Held::default(),
         given: 0,
@@ -85,18 +96,28 @@ pub fn stream<S: Sink>(
         unnamed: Vec::new(),
     };
     let mut late_damage: Vec<Damage> = Vec::new();
-    let mut bounds = earliest_after(reader).into_iter();
-    for mut segment_reader in reader.segments() {
+    let mut bounds = earliest_after(reader, &plan).into_iter();
+    for (mut segment_reader, frames) in plan.segments(reader) {
         let mut segment = Segment::new(Arc::clone(stream.symbolizer.perf_maps()));
         let mut lists = FrameLists::new(&stream.held);
-        let frames = segment_reader.frames().count();
+        let mut sieve = Sieve::new(&filter);
+        let mut losses = LossTotals::default();
         for _ in 0..frames {
             let bound = bounds.next().unwrap_or(Timestamp::MAX);
             match segment_reader.next_frame() {
                 Ok(Some(frame)) => {
-                    let mut keys = Vec::with_capacity(frame.samples.len());
-                    segment.frame(frame.tables, frame.samples, |_, sample, key| {
-                        keys.push((*sample, key));
+                    let mut keys = Vec::new();
+                    match plan.is_dated(frame.entry) {
+                        true => {
+                            about::add_losses(&mut stream.about, &frame.tables.losses, &mut losses)
+                        }
+                        false => losses.clone_from(&frame.tables.losses),
+                    }
+                    segment.frame(frame.tables, frame.samples, |segment, sample, key| {
+                        if let Some(key) = sieve.pass(sample, key, segment, frame.tables) {
+                            let flags = filter.flags(sample.flags);
+                            keys.push((Sample { flags, ..*sample }, key));
+                        }
                     });
                     // So that what comes before `bound` can be given while the rest is still looked up.
                     keys.sort_by_key(|(sample, _)| (sample.time, sample.cpu));
@@ -116,11 +137,17 @@ pub fn stream<S: Sink>(
                 Err(damage) => late_damage.push(damage),
             }
         }
-        about::add_losses(&mut stream.about, &segment_reader.tables().losses);
     }
     stream.give(Timestamp::MAX, sink)?;
     stream.count_named();
     let mut about = stream.about;
+    if let Some(selected) = &mut about.selected {
+        selected.samples.get_or_insert(0);
+    }
+    let nothing = selection::explain(reader, &filter, &about, stream.passed);
+    if let Some(selected) = &mut about.selected {
+        selected.nothing = nothing;
+    }
     let late_damage: Vec<String> = late_damage
         .into_iter()
         .map(|damage| {
@@ -136,9 +163,10 @@ pub fn stream<S: Sink>(
     })
 }
 
-/// For each segment frame, in the order they are read: the earliest sample of all later ones.
-fn earliest_after(reader: &Reader) -> Vec<Timestamp> {
-    let frames: Vec<_> = reader.segments().flat_map(|s| s.frames()).collect();
+/// For each frame that is read, in that order: the earliest sample of all later ones.
+fn earliest_after(reader: &Reader, plan: &Plan) -> Vec<Timestamp> {
+    let segments = plan.segments(reader);
+    let frames: Vec<_> = segments.flat_map(|(s, n)| s.frames().take(n)).collect();
     let mut bounds = Vec::with_capacity(frames.len());
     let mut earliest = Timestamp::MAX;
     for entry in frames.into_iter().rev() {
@@ -151,9 +179,57 @@ fn earliest_after(reader: &Reader) -> Vec<Timestamp> {
     bounds
 }
 
-struct Stream {
+/// What names have to be in the stack of a sample.
+struct Wanted<'a> {
+    filter: &'a Filter,
+    all: selection::Found,
+    /// By place, what is found there.
+    found: Vec<Option<selection::Found>>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(filter: &'a Filter) -> Wanted<'a> {
+        Wanted {
+            filter,
+            all: selection::wanted(filter),
+            found: Vec::new(),
+        }
+    }
+
+    /// Whether all of it is in the stack of these places.
+    fn is_in(
+        &mut self,
+        places: impl Iterator<Item = PlaceId>,
+        symbolizer: &Symbolizer,
+        names: &Names,
+    ) -> bool {
+        let mut left = self.all;
+        for place in places {
+            if left == 0 {
+                break;
+            }
+            let Some(resolution) = symbolizer.resolution(place) else {
+                continue;
+            };
+            let at = place as usize;
+            if self.found.len() <= at {
+                self.found.resize(at + 1, None);
+            }
+            if let Some(slot) = self.found.get_mut(at) {
+                let filter = self.filter;
+                left &= !*slot.get_or_insert_with(|| selection::found(filter, resolution, names));
+            }
+        }
+        left == 0
+    }
+}
+
+struct Stream<'a> {
     about: About,
     grouping: Grouping,
+    wanted: Wanted<'a>,
+    /// Samples that passed before names were asked.
+    passed: u64,
     names: Names,
     symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
@@ -208,7 +284,7 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
-impl Stream {
+impl Stream<'_> {
     /// Lets the first samples of a frame wait, as many as there is room for; says how many, at least one.
     fn take(
         &mut self,
@@ -310,6 +386,12 @@ impl Stream {
 
     fn give_one<S: Sink>(&mut self, next: &Waiting, sink: &mut S) -> Result<(), S::Error> {
         let symbolizer = &self.symbolizer;
+        self.passed += 1;
+        let places = next.kernel.iter().chain(next.user.iter());
+        let mut places = places.map(|(_, place)| *place);
+        if !self.wanted.is_in(&mut places, symbolizer, &self.names) {
+            return Ok(());
+        }
         let (kernel, user) = (Vec::new(), Vec::new());
         let mut both = [(&next.kernel, kernel), (&next.user, user)];
         for (list, resolved) in &mut both {
@@ -352,6 +434,12 @@ impl Stream {
             kernel,
             user,
         };
+        if let Some(selected) = &mut self.about.selected {
+            let (user_cut, kernel_cut) = view.cuts();
+            *selected.samples.get_or_insert(0) += 1;
+            selected.weight = selected.weight.saturating_add(view.weight);
+            selected.truncated += u64::from(user_cut || kernel_cut);
+        }
         sink.sample(&self.about, &self.names, &view)?;
         if self.unnamed.len() >= MOST_UNNAMED {
             self.count_unnamed();

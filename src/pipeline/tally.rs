@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 use super::counts::Counts;
 use super::grouping::{Contexts, Grouping, Memo};
 use super::segment::Segment;
+use super::selection::{Filter, Plan, Sieve};
 use super::stacks::{Lookup, PlaceStacks, place_stacks};
 use super::{Progress, about};
-use crate::capture::{Reader, SegmentReader};
+use crate::capture::{LossTotals, Reader, SegmentReader};
 use crate::profile::{About, Group, Names};
 use crate::symbolize::perf_map::PerfMaps;
 use crate::symbolize::{PlaceId, Places};
@@ -63,6 +64,16 @@ impl Rows {
         }
     }
 
+    /// Leaves out the counts of stacks that are not to be kept.
+    pub fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        for (at, (.., count)) in self.first.iter_mut().enumerate() {
+            if !keep(at as u32) {
+                *count = Count::default();
+            }
+        }
+        self.others.retain(|(.., stack), _| keep(*stack));
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (PlaceRow, Count)> + '_ {
         let first = self.first.iter().enumerate();
         let first = first.filter(|(_, (.., count))| count.samples > 0);
@@ -89,11 +100,11 @@ pub(super) struct Tally {
 /// its own, in their order; all else is there.
 pub(super) fn count(
     reader: &Reader,
-    grouping: &Grouping,
+    asked: Asked<'_>,
     perf_maps: &Arc<PerfMaps>,
     progress: &mut dyn Progress,
 ) -> (Tally, Vec<Part>) {
-    let parts = deal(reader);
+    let parts = deal(reader, asked.plan);
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         let threads: Vec<_> = parts
@@ -106,7 +117,7 @@ pub(super) fn count(
                         ..Tally::default()
                     };
                     let mut desk = Desk {
-                        grouping,
+                        asked,
                         perf_maps,
                         counts: Counts::default(),
                         contexts: Contexts::default(),
@@ -140,20 +151,20 @@ pub(super) fn count(
 }
 
 /// Runs of segments, one for each thread, with about the same number of bytes.
-fn deal(reader: &Reader) -> Vec<Vec<SegmentReader<'_>>> {
-    let bytes = |segment: &SegmentReader<'_>| {
-        let frames = segment.frames();
+fn deal<'a>(reader: &'a Reader, plan: &'a Plan) -> Vec<Vec<(SegmentReader<'a>, usize)>> {
+    let bytes = |(segment, frames): &(SegmentReader<'_>, usize)| {
+        let frames = segment.frames().take(*frames);
         frames.fold(0u64, |sum, f| sum.saturating_add(f.descriptor.compressed))
     };
-    let total = reader
-        .segments()
+    let total = plan
+        .segments(reader)
         .fold(0u64, |sum, segment| sum.saturating_add(bytes(&segment)));
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let threads = threads.min(THREADS) as u64;
     let threads = threads.min(total / WORTH_A_THREAD).max(1);
-    let mut parts: Vec<Vec<SegmentReader<'_>>> = Vec::new();
+    let mut parts: Vec<Vec<(SegmentReader<'_>, usize)>> = Vec::new();
     let mut before = 0u64;
-    for segment in reader.segments() {
+    for segment in plan.segments(reader) {
         // Where its middle lies decides.
         let size = bytes(&segment);
         let middle = u128::from(before.saturating_add(size / 2));
@@ -169,9 +180,17 @@ fn deal(reader: &Reader) -> Vec<Vec<SegmentReader<'_>>> {
     parts
 }
 
-/// What a thread counts by and with.
+/// What is counted, and by what.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub grouping: &'a Grouping,
+    pub filter: &'a Filter,
+    pub plan: &'a Plan,
+}
+
+/// What a thread counts with.
 struct Desk<'a> {
-    grouping: &'a Grouping,
+    asked: Asked<'a>,
     perf_maps: &'a Arc<PerfMaps>,
     counts: Counts,
     contexts: Contexts,
@@ -182,12 +201,17 @@ impl Tally {
     /// Counts one segment by numbers, then turns the numbers into places.
     fn segment(
         &mut self,
-        mut reader: SegmentReader<'_>,
+        (mut reader, frames): (SegmentReader<'_>, usize),
         desk: &mut Desk<'_>,
         frame_read: &dyn Fn(),
     ) {
         let Desk {
-            grouping,
+            asked:
+                Asked {
+                    grouping,
+                    filter,
+                    plan,
+                },
             perf_maps,
             counts,
             contexts,
@@ -197,12 +221,25 @@ impl Tally {
         let parted = grouping.parts_views();
         let about = &mut self.about;
         let mut segment = Segment::new(Arc::clone(perf_maps));
-        loop {
+        let mut sieve = Sieve::new(filter);
+        let mut losses = LossTotals::default();
+        for _ in 0..frames {
             match reader.next_frame() {
                 Ok(Some(frame)) => {
                     let samples = frame.samples;
+                    if !plan.is_dated(frame.entry) {
+                        // Only what later frames need of it: the samples say which program a process was running.
+                        segment.frame(frame.tables, samples, |_, _, _| {});
+                        losses = frame.tables.losses.clone();
+                        frame_read();
+                        continue;
+                    }
+                    about::add_losses(about, &frame.tables.losses, &mut losses);
                     counts.resize(frame.tables.user.nodes.len() + 1);
-                    segment.frame(frame.tables, samples, |segment, sample, mut key| {
+                    segment.frame(frame.tables, samples, |segment, sample, key| {
+                        let Some(mut key) = sieve.pass(sample, key, segment, frame.tables) else {
+                            return;
+                        };
                         if parted {
                             let detail = grouping.detail(sample, segment, frame.tables);
                             key.view = contexts.number(key.view, detail);
@@ -221,7 +258,6 @@ impl Tally {
             }
         }
         let tables = reader.tables();
-        about::add_losses(about, &tables.losses);
 
         // In a fixed order, so that equal captures give equal numbers.
         let counts = counts.take_sorted(parted.then_some(&*contexts));

@@ -49,22 +49,34 @@ pub struct About {
     pub shape: Vec<String>,
 }
 
-/// A part of a capture.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Selected {
-    /// What was asked for, one clause each: `pid 7`, `10s..25s`.
-    pub what: Vec<String>,
-    /// Samples in it.
-    pub samples: u64,
-    /// Samples in it with a stack cut at the depth limit.
-    pub truncated: u64,
-}
-
 impl About {
     /// Whether bytes of the capture are not what was written.
     pub fn is_damaged(&self) -> bool {
         !self.damage.is_empty()
     }
+
+    /// Samples that views are of: those selected, as soon as they are counted, or all.
+    pub fn samples_shown(&self) -> u64 {
+        let selected = self.selected.as_ref();
+        selected.and_then(|s| s.samples).unwrap_or(self.samples)
+    }
+}
+
+/// A part of a capture.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selected {
+    /// What was asked for, one clause each: `pid 7`, `time 10s..25s`.
+    pub what: Vec<String>,
+    /// Samples in it; `None` as long as they are not counted.
+    pub samples: Option<u64>,
+    /// Sum of their weights.
+    pub weight: u64,
+    /// Samples in it with a stack cut at the depth limit.
+    pub truncated: u64,
+    /// Where it was asked when: samples lost in the frames of that time. [`About::losses`] are then those of these frames.
+    pub lost: Option<u64>,
+    /// Why there is nothing in it, one sentence each.
+    pub nothing: Vec<String>,
 }
 
 /// A sampled event.

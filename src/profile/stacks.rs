@@ -85,6 +85,17 @@ impl Stacks {
         self.nodes.iter().copied()
     }
 
+    /// A value for every stack, the empty one's first: that of its caller with what its own frame adds to it.
+    pub fn inherit<T: Copy>(&self, empty: T, mut add: impl FnMut(T, FrameId) -> T) -> Vec<T> {
+        let mut values = Vec::with_capacity(self.nodes.len() + 1);
+        values.push(empty);
+        for (caller, frame) in &self.nodes {
+            let above = values.get(*caller as usize).copied().unwrap_or(empty);
+            values.push(add(above, *frame));
+        }
+        values
+    }
+
     /// Number of stacks, the empty one left out.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -210,6 +221,16 @@ mod tests {
         }
         assert_eq!(stacks.len(), 201);
         assert_eq!(stacks.nodes().len(), 201);
+    }
+
+    #[test]
+    fn a_stack_inherits_from_its_callers() {
+        let mut stacks = Stacks::default();
+        for (caller, frame) in [(0, 1), (1, 2), (1, 4), (0, 8), (3, 16)] {
+            stacks.push(caller, frame);
+        }
+        let sums = stacks.inherit(0, |above, frame| above + frame);
+        assert_eq!(sums, [0, 1, 3, 5, 8, 21]);
     }
 
     #[test]

@@ -15,7 +15,6 @@ use std::io::{self, Write};
 use crate::profile::{About, FrameKind, Names, SampleFrame, SampleView};
 
 use super::folded::TRUNCATED;
-use super::samples::cuts;
 use super::text::folded;
 
 /// Writes samples.
@@ -55,7 +54,7 @@ fn block(about: &About, names: &Names, sample: &SampleView<'_>, out: &mut String
         sample.weight,
         event.map_or("?".into(), |event| folded(&event.name)),
     )?;
-    let (user_cut, kernel_cut) = cuts(sample);
+    let (user_cut, kernel_cut) = sample.cuts();
     for (frames, cut) in [(sample.kernel, kernel_cut), (sample.user, user_cut)] {
         for frame in frames {
             lines(frame, names, out)?;

@@ -17,7 +17,7 @@ use crate::event::MappedFile;
 use crate::profile::{About, FrameKind, Names, SampleFrame, SampleView};
 
 use super::folded::TRUNCATED;
-use super::samples::{EventUnit, StackNumbers, ThreadKey, cuts, nanoseconds};
+use super::samples::{EventUnit, StackNumbers, ThreadKey, nanoseconds};
 
 pub mod proto;
 
@@ -186,7 +186,7 @@ impl Collector {
 
     /// Locations of a stack, leaf first.
     fn stack(&mut self, names: &Names, sample: &SampleView<'_>) -> Vec<u64> {
-        let (user_cut, kernel_cut) = cuts(sample);
+        let (user_cut, kernel_cut) = sample.cuts();
         let mut stack = Vec::with_capacity(sample.kernel.len() + sample.user.len() + 1);
         for (frames, cut) in [(sample.kernel, kernel_cut), (sample.user, user_cut)] {
             for (depth, frame) in frames.iter().enumerate() {

@@ -3,7 +3,6 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::event::sample_flags;
 use crate::profile::{SampleView, SymbolFrame};
 
 /// What a sampled event is to other tools.
@@ -67,17 +66,9 @@ pub(super) enum Part<'a> {
     Function(&'a SymbolFrame),
 }
 
-/// Where the marker for missing callers stands: (of the user stack, of the kernel stack), as in the other views.
-pub(super) fn cuts(sample: &SampleView<'_>) -> (bool, bool) {
-    let flag = |flag: u8| sample.flags & flag != 0;
-    let user = flag(sample_flags::USER_TRUNCATED) && !sample.user.is_empty();
-    let kernel = flag(sample_flags::KERNEL_TRUNCATED) && !sample.kernel.is_empty() && !user;
-    (user, kernel)
-}
-
 /// Calls `each` with the whole stack, root first.
 pub(super) fn root_first<'a>(sample: &SampleView<'a>, mut each: impl FnMut(Part<'a>)) {
-    let (user_cut, kernel_cut) = cuts(sample);
+    let (user_cut, kernel_cut) = sample.cuts();
     for (frames, cut) in [(sample.user, user_cut), (sample.kernel, kernel_cut)] {
         if cut {
             each(Part::Cut);
@@ -104,7 +95,7 @@ impl StackNumbers {
     pub fn of(&mut self, sample: &SampleView<'_>) -> (u32, bool) {
         let key = &mut self.key;
         key.clear();
-        let (user_cut, kernel_cut) = cuts(sample);
+        let (user_cut, kernel_cut) = sample.cuts();
         key.push(u32::from(user_cut) | u32::from(kernel_cut) << 1);
         // Where user frames begin, so that lists of the same places are told apart.
         key.push(sample.kernel.len() as u32);

@@ -135,7 +135,8 @@ pub fn closing(
     naming: &Naming,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut lines = verdict::losses(about);
+    let mut lines = verdict::selected(about);
+    lines.extend(verdict::losses(about));
     lines.extend(
         damage
             .iter()

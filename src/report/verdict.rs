@@ -44,8 +44,9 @@ pub fn opening(about: &About) -> Vec<String> {
         ));
     }
     lines.push(samples(about));
+    lines.extend(selection(about));
     lines.extend(losses(about));
-    lines.push(format!("truncated stacks: {}", in_samples(about.truncated)));
+    lines.extend(truncated(about));
     lines.push(completeness(about));
     for damage in about.damage.iter().take(DAMAGES) {
         lines.push(format!("  {}", escaped(damage)));
@@ -62,8 +63,67 @@ pub fn opening(about: &About) -> Vec<String> {
     lines
 }
 
+/// What of the capture was asked for, and how stacks were asked for.
+pub fn selection(about: &About) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(selected) = &about.selected {
+        let what = selected.what.join(", ");
+        let mut line = format!("selected: {}", escaped(&what));
+        if let Some(samples) = selected.samples {
+            line.push_str(&format!(": {samples} of {} samples", about.samples));
+            if selected.weight > samples && about.losses.contains_key(&LossClass::RateChanged) {
+                line.push_str(&format!(", which count as {}", selected.weight));
+            }
+        }
+        match selected.lost {
+            _ if selected.samples.is_none() => {}
+            Some(lost) => line.push_str(&format!("; lost in the frames of that time: {lost}")),
+            None if about.lost > 0 || !about.losses.is_empty() => {
+                line.push_str("; losses are those of the whole capture");
+            }
+            None => {}
+        }
+        lines.push(line);
+        let nothing = selected.nothing.iter();
+        lines.extend(nothing.map(|sentence| format!("  {}", escaped(sentence))));
+    }
+    if !about.shape.is_empty() {
+        lines.push(format!("stacks: {}", about.shape.join(", ")));
+    }
+    lines
+}
+
+/// How many stacks were cut, as far as it is known of what was asked for.
+fn truncated(about: &About) -> Option<String> {
+    let count = match &about.selected {
+        None => about.truncated,
+        Some(selected) => {
+            selected.samples?;
+            selected.truncated
+        }
+    };
+    Some(format!("truncated stacks: {}", in_samples(count)))
+}
+
+/// What only the end knows of a part that was asked for.
+pub fn selected(about: &About) -> Vec<String> {
+    match about.selected {
+        None => Vec::new(),
+        Some(_) => selection(about)
+            .into_iter()
+            .chain(truncated(about))
+            .collect(),
+    }
+}
+
 /// What was lost or left out, by cause.
 pub fn losses(about: &About) -> Vec<String> {
+    let dated = about.selected.as_ref().is_some_and(|s| s.lost.is_some());
+    let when = if dated {
+        " in the frames of that time"
+    } else {
+        ""
+    };
     let list = |title: &str, pick: fn(LossClass) -> bool| {
         let causes: Vec<String> = about
             .losses
@@ -71,7 +131,7 @@ pub fn losses(about: &About) -> Vec<String> {
             .filter(|(class, count)| **count > 0 && pick(**class))
             .map(|(class, count)| format!("{} {count}", class.label()))
             .collect();
-        (!causes.is_empty()).then(|| format!("{title}: {}", causes.join(", ")))
+        (!causes.is_empty()).then(|| format!("{title}{when}: {}", causes.join(", ")))
     };
     let lost = list("lost by cause", LossClass::is_lost_sample);
     let other = list("left out or missing", |c| {
@@ -136,6 +196,13 @@ pub fn naming(naming: &Naming) -> Vec<String> {
         lines.push(format!("  and {} more files", naming.files.len() - FILES));
     }
     lines
+}
+
+/// A warning where nothing was selected, which is not to be taken for an idle machine.
+pub fn nothing_selected(about: &About) -> Option<String> {
+    let selected = about.selected.as_ref()?;
+    let is_empty = selected.samples == Some(0);
+    is_empty.then(|| format!("nothing is selected: {}", selected.nothing.join("; ")))
 }
 
 /// A warning when most user frames have no name.

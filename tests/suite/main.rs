@@ -15,6 +15,7 @@ mod packed;
 mod property;
 mod repair;
 mod report;
+mod select;
 mod snapshots;
 mod spec;
 mod tail;

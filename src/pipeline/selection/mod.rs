@@ -1,18 +1,30 @@
 //! Which samples are asked for.
 //!
 //! ```text
-//! pattern  names as people give them      time  spans of time as people give them
+//! pattern, time  as people give them, and words  for people again
+//! plan  which frames are read -> filter  which samples pass -> names  which stacks have what is asked for
+//! nothing  why there are none
 //! ```
 
+mod filter;
+mod names;
+mod nothing;
 mod pattern;
+mod plan;
 mod time;
+mod words;
 
 use std::ops::RangeInclusive;
 
 use crate::event::Pid;
 
+pub(super) use filter::{Filter, Sieve};
+pub(super) use names::{Found, found, wanted};
+pub(super) use nothing::explain;
+pub(super) use plan::Plan;
+
 pub use pattern::{Glob, NamePattern, PathPattern};
-pub use time::{TimePoint, TimeRange};
+pub use time::{Scale, TimePoint, TimeRange, TimeSpan};
 
 /// Which samples. What is empty asks for nothing; of each list one has to hold, and of each kind of question all.
 #[derive(Debug, Clone, Default)]

@@ -86,7 +86,7 @@ impl Picture<'_> {
             parts.push(verdict::wall_second(about, first));
             parts.push(format!("{:.1} s", last.since(first) as f64 / 1e9));
         }
-        parts.push(format!("{} samples", about.samples));
+        parts.push(format!("{} samples", about.samples_shown()));
         if about.lost > 0 {
             parts.push(format!("{} lost", about.lost));
         }

@@ -136,7 +136,7 @@ fn facts(about: &About) -> String {
         facts.push(verdict::wall_second(about, first));
         facts.push(verdict::seconds(last.since(first)));
     }
-    facts.push(format!("{} samples", about.samples));
+    facts.push(format!("{} samples", about.samples_shown()));
     facts.push(format!("{} lost", about.lost));
     let events = about.events.iter();
     facts.extend(events.map(|e| format!("{} at {}", text::escaped(&e.name), e.rate)));
