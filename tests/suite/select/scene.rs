@@ -68,7 +68,7 @@ pub fn bytes(seed: u64) -> Vec<u8> {
         start: KERNEL + at * 0x100,
         end: KERNEL + at * 0x100 + 0x80,
         name: format!("kernel_{at}"),
-        module: (at % 3 == 0).then(|| "nf_tables".to_owned()),
+        module: at.is_multiple_of(3).then(|| "nf_tables".to_owned()),
     };
     writer
         .kernel_symbols(&KernelSymbols {

@@ -285,7 +285,7 @@ fn groups_part_the_samples_and_nothing_else() {
                     By::Process | By::Thread => {
                         let (name, number) = root.rsplit_once('-').unwrap();
                         let number: u32 = number.parse().unwrap();
-                        name != "" && (100..=402).contains(&number)
+                        !name.is_empty() && (100..=402).contains(&number)
                     }
                     By::Comm => ["worker", "io: loop", "main"].contains(&root),
                     By::Exe => {
