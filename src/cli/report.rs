@@ -113,7 +113,7 @@ pub struct SelectArgs {
     pub module: Vec<NamePattern>,
 }
 
-/// Views of single samples, whose stacks are shown as they are.
+/// Views of single samples, whose stacks are shown as they are. The first one groups them as it is told.
 const OF_SAMPLES: [&str; 8] = [
     "html",
     "flamechart",
@@ -130,7 +130,7 @@ const OF_SAMPLES: [&str; 8] = [
 #[command(next_help_heading = "Group and shape")]
 pub struct ShapeArgs {
     /// What samples are counted by: the first frame of each stack
-    #[arg(long, value_name = "WHAT", value_enum, conflicts_with_all = OF_SAMPLES)]
+    #[arg(long, value_name = "WHAT", value_enum, conflicts_with_all = OF_SAMPLES.into_iter().skip(1))]
     pub by: Option<By>,
 
     /// Tell functions apart by the source line sampled

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use crate::capture::Reader;
 use crate::cli::{Cli, ReportArgs};
 use crate::pipeline::{self, Request, Sink, Summary};
-use crate::profile::{About, Names, SampleView};
+use crate::profile::{About, By, Names, SampleView};
 use crate::report::flamegraph::{Form, chart};
 use crate::report::html;
 
@@ -64,7 +64,7 @@ pub fn write(
     mut output: Output,
     warn: &mut dyn FnMut(&str),
 ) -> io::Result<Summary> {
-    let mut painter = Painter::new(picture);
+    let mut painter = Painter::new(picture, request.by);
     let summary = pipeline::stream(reader, request, &mut painter, warn)?;
     tell_verdict(&summary);
     match painter {
@@ -83,10 +83,10 @@ enum Painter {
 }
 
 impl Painter {
-    fn new(picture: Timed) -> Painter {
+    fn new(picture: Timed, by: By) -> Painter {
         match picture {
             Timed::Chart => Painter::Chart(Box::default()),
-            Timed::Page => Painter::Page(Box::default()),
+            Timed::Page => Painter::Page(Box::new(html::Collector::by(by))),
         }
     }
 }

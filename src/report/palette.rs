@@ -2,6 +2,8 @@
 
 use hashbrown::HashMap;
 
+use crate::profile::{Frame, FrameKind};
+
 use super::text;
 
 /// What a box stands for.
@@ -13,21 +15,31 @@ pub enum Kind {
     Inlined,
     /// A function of the kernel.
     Kernel,
-    /// No function: a process, or the mark of missing callers.
+    /// No function: a group, as a process, or the mark of what is missing.
     Mark,
 }
 
 impl Kind {
+    /// That of a frame.
+    pub fn of(frame: &Frame) -> Kind {
+        match frame.kind {
+            FrameKind::User if frame.inlined => Kind::Inlined,
+            FrameKind::User => Kind::User,
+            FrameKind::Kernel => Kind::Kernel,
+            FrameKind::Truncated | FrameKind::LeftOut => Kind::Mark,
+        }
+    }
+
     /// In the order of the legend.
     pub const ALL: [Kind; 4] = [Kind::User, Kind::Inlined, Kind::Kernel, Kind::Mark];
 
-    /// What the legend says.
-    pub fn label(self) -> &'static str {
+    /// What the legend says; `group` is what one group is.
+    pub fn label(self, group: &'static str) -> &'static str {
         match self {
             Kind::User => "user",
             Kind::Inlined => "inlined",
             Kind::Kernel => "kernel",
-            Kind::Mark => "process",
+            Kind::Mark => group,
         }
     }
 

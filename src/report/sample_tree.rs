@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::profile::{FrameKind, Names, SampleView, StackId, Stacks};
+use crate::profile::{Names, SampleView, StackId, Stacks};
 
 use super::folded::TRUNCATED;
 use super::palette::Kind;
@@ -29,7 +29,7 @@ pub(super) struct SampleTree {
     frames: Vec<TreeFrame>,
     /// Numbers in `frames`, plus one, of frames of [`Names`].
     known: Vec<u32>,
-    roots: HashMap<u32, Vec<u32>>,
+    roots: HashMap<Box<str>, u32>,
     /// How many stacks are kept whole.
     most: usize,
     cut: bool,
@@ -57,33 +57,24 @@ impl Default for SampleTree {
 }
 
 impl SampleTree {
-    /// The frame of the sample's process, or that of its thread, below which its stack is put.
-    pub fn root(&mut self, sample: &SampleView<'_>, threads: bool) -> u32 {
-        let (number, text) = match threads {
-            true => (sample.tid, thread_label(sample)),
-            false => (sample.pid, sample.group.to_owned()),
-        };
-        let roots = self.roots.entry(number.0).or_default();
-        let frames = &mut self.frames;
-        let same = |root: &&u32| {
-            let frame = frames.get(**root as usize);
-            frame.is_some_and(|frame| *frame.name == *text)
-        };
-        if let Some(root) = roots.iter().find(same) {
+    /// The root frame of that text.
+    pub fn root(&mut self, text: &str) -> u32 {
+        if let Some(root) = self.roots.get(text) {
             return *root;
         }
-        roots.push(frames.len() as u32);
-        frames.push(TreeFrame {
+        self.frames.push(TreeFrame {
             kind: Kind::Mark,
             name: text.into(),
             module: "".into(),
         });
-        frames.len() as u32 - 1
+        let root = self.frames.len() as u32 - 1;
+        self.roots.insert(text.into(), root);
+        root
     }
 
-    /// The stack of a sample on `root`; up to where it is known, and a mark, when there is no room for another one.
-    pub fn stack(&mut self, root: u32, names: &Names, sample: &SampleView<'_>) -> StackId {
-        let mut at = self.stacks.push(0, root);
+    /// The stack of a sample, on `root` if there is one; up to where it is known, and a mark, when there is no room for another one.
+    pub fn stack(&mut self, root: Option<u32>, names: &Names, sample: &SampleView<'_>) -> StackId {
+        let mut at = root.map_or(0, |root| self.stacks.push(0, root));
         let full = self.stacks.len() >= self.most;
         let mut cut = false;
         root_first(sample, |part| {
@@ -114,15 +105,9 @@ impl SampleTree {
         let Some(frame) = names.frames().get(number as usize) else {
             return OVERFLOW_FRAME;
         };
-        let kind = match frame.kind {
-            FrameKind::Kernel => Kind::Kernel,
-            FrameKind::Truncated | FrameKind::LeftOut => Kind::Mark,
-            FrameKind::User if frame.inlined => Kind::Inlined,
-            FrameKind::User => Kind::User,
-        };
         self.frames.push(TreeFrame {
-            kind,
-            name: names.text(frame.name).into(),
+            kind: Kind::of(frame),
+            name: names.frame_text(frame).into(),
             module: names.text(frame.module).into(),
         });
         if self.known.len() <= number as usize {
@@ -150,22 +135,11 @@ impl SampleTree {
     }
 }
 
-/// `worker 100/101 (app)`, as the view of every sample has it.
-fn thread_label(sample: &SampleView<'_>) -> String {
-    match sample.comm == sample.process {
-        true => format!("{} {}/{}", sample.comm, sample.pid, sample.tid),
-        false => format!(
-            "{} {}/{} ({})",
-            sample.comm, sample.pid, sample.tid, sample.process
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::{Pid, Timestamp};
-    use crate::profile::{Frame, Resolution, SampleFrame, SymbolFrame};
+    use crate::profile::{Frame, FrameKind, Resolution, SampleFrame, SymbolFrame};
 
     /// Functions of stacks that find no room are not booked to others.
     #[test]
@@ -173,14 +147,7 @@ mod tests {
         let mut names = Names::default();
         let resolutions: Vec<Resolution> = ["main", "known", "new"]
             .map(|name| {
-                let frame = Frame {
-                    name: names.intern(name),
-                    module: Names::EMPTY,
-                    kind: FrameKind::User,
-                    inlined: false,
-                    source: None,
-                    address: None,
-                };
+                let frame = Frame::new(names.intern(name), Names::EMPTY, FrameKind::User);
                 let frame = names.frame_id(frame);
                 Resolution {
                     chain: [SymbolFrame {
@@ -223,8 +190,8 @@ mod tests {
                 kernel: &[],
                 user: &user,
             };
-            let root = tree.root(&sample, false);
-            let stack = tree.stack(root, &names, &sample);
+            let root = tree.root(sample.group);
+            let stack = tree.stack(Some(root), &names, &sample);
             let frames = tree.stacks().frames(stack);
             let names = frames.map(|frame| tree.frames()[frame as usize].name.to_string());
             (names.collect::<Vec<_>>().join(" "), tree.is_cut())

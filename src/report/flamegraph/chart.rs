@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use hashbrown::HashMap;
 
-use crate::profile::{About, Names, SampleView, StackId, Stacks};
+use crate::profile::{About, By, Names, SampleView, StackId, Stacks};
 use crate::report::palette::Labels;
 use crate::report::sample_tree::SampleTree;
 
@@ -34,8 +34,8 @@ struct Thread {
 impl Collector {
     /// Takes the next sample in: samples come in the order of time.
     pub fn sample(&mut self, names: &Names, sample: &SampleView<'_>) {
-        let root = self.tree.root(sample, true);
-        let stack = self.tree.stack(root, names, sample);
+        let root = self.tree.root(&thread_label(sample));
+        let stack = self.tree.stack(Some(root), names, sample);
         let threads = &mut self.threads;
         let thread = *self.index.entry(root).or_insert_with(|| {
             threads.push(Thread {
@@ -80,6 +80,7 @@ impl Collector {
             least,
             labels: &labels,
             inverted: false,
+            group: By::Thread.noun(),
             note,
         };
         picture.write(out)
@@ -98,6 +99,17 @@ impl Collector {
             std::cmp::Reverse((process, thread.pid, thread.weight))
         });
         threads
+    }
+}
+
+/// `worker 100/101 (app)`, as the view of every sample has it.
+fn thread_label(sample: &SampleView<'_>) -> String {
+    match sample.comm == sample.process {
+        true => format!("{} {}/{}", sample.comm, sample.pid, sample.tid),
+        false => format!(
+            "{} {}/{} ({})",
+            sample.comm, sample.pid, sample.tid, sample.process
+        ),
     }
 }
 

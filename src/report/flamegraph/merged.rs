@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::profile::{FrameKind, Profile, Row, StackId, Stacks};
-use crate::report::folded::TRUNCATED;
+use crate::profile::{Profile, Row, StackId, Stacks};
+use crate::report::folded::NO_FRAMES;
 use crate::report::palette::{Kind, Labels};
 
 use super::boxes::{Bounds, Boxes, Drawn, TooMany};
@@ -14,8 +14,10 @@ pub(super) struct Merged<'a> {
     labels: Labels,
     /// Labels of frames.
     frames: Vec<u32>,
-    /// Labels of the groups; none where they have no frame.
+    /// Labels of the groups; `None` where stacks have no root frame.
     roots: Vec<Option<u32>>,
+    /// That of a stack without any frame, where there is no root frame either.
+    no_frames: u32,
     /// Places of labels in the order of their texts.
     ranks: Vec<u32>,
 }
@@ -25,27 +27,23 @@ impl<'a> Merged<'a> {
         let mut labels = Labels::default();
         let names = &profile.names;
         let frames = names.frames().iter().map(|frame| {
-            let (name, module) = (names.text(frame.name), names.text(frame.module));
-            match frame.kind {
-                FrameKind::Truncated => labels.number(Kind::Mark, TRUNCATED, ""),
-                FrameKind::LeftOut => labels.number(Kind::Mark, name, ""),
-                FrameKind::Kernel => labels.number(Kind::Kernel, name, module),
-                FrameKind::User if frame.inlined => labels.number(Kind::Inlined, name, module),
-                FrameKind::User => labels.number(Kind::User, name, module),
-            }
+            let (name, module) = (names.frame_text(frame), names.text(frame.module));
+            labels.number(Kind::of(frame), &name, module)
         });
         let frames = frames.collect();
-        let roots = profile.groups.iter().map(|group| {
-            let text = names.text(group.label);
-            (!text.is_empty()).then(|| labels.number(Kind::Mark, text, ""))
+        let roots = (0..profile.groups.len() as u32).map(|group| {
+            let root = profile.root(group);
+            root.map(|text| labels.number(Kind::Mark, text, ""))
         });
         let roots = roots.collect();
+        let no_frames = labels.number(Kind::Mark, NO_FRAMES, "");
         let ranks = labels.ranks();
         Merged {
             profile,
             labels,
             frames,
             roots,
+            no_frames,
             ranks,
         }
     }
@@ -54,9 +52,10 @@ impl<'a> Merged<'a> {
         &self.labels
     }
 
-    /// The label at the root of the row's stack, if it is to have one.
+    /// The label a row's stack stands on, if any.
     fn root(&self, row: &Row) -> Option<u32> {
-        self.roots.get(row.group as usize).copied().flatten()
+        let root = self.roots.get(row.group as usize).copied().flatten();
+        root.or((row.stack == 0).then_some(self.no_frames))
     }
 
     fn order(&self, a: u32, b: u32) -> Ordering {
@@ -105,14 +104,14 @@ impl<'a> Merged<'a> {
         let mut nodes = Stacks::default();
         let mut weights: Vec<u64> = vec![0];
         // Stacks share their callers: of each, its node below the root it was last met under.
-        let mut known: Vec<Option<(Option<u32>, StackId)>> = vec![None; stacks.len() + 1];
+        let mut known: Vec<(Option<Option<u32>>, StackId)> = vec![(None, 0); stacks.len() + 1];
         let mut path = Vec::new();
         for row in &self.profile.rows {
             let root = self.root(row);
             let mut at = row.stack;
             let mut node = loop {
                 match known.get(at as usize) {
-                    Some(Some((under, node))) if *under == root => break *node,
+                    Some((Some(under), node)) if *under == root => break *node,
                     _ => {}
                 }
                 let Some((caller, frame)) = stacks.leaf(at) else {
@@ -127,7 +126,7 @@ impl<'a> Merged<'a> {
                 };
                 node = nodes.push(node, *label);
                 if let Some(known) = known.get_mut(stack as usize) {
-                    *known = Some((root, node));
+                    *known = (Some(root), node);
                 }
             }
             if weights.len() <= node as usize {
@@ -221,6 +220,7 @@ struct Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::By;
     use crate::report::text::tests_support::Builder;
 
     fn drawn(profile: &Profile, leaves_first: bool, least: u64) -> Vec<String> {
@@ -273,6 +273,36 @@ mod tests {
         assert_eq!(
             drawn(&profile(), false, 4)[..3],
             ["app-7 0+10", "  main 0+8", "    work 3+4"]
+        );
+    }
+
+    #[test]
+    fn without_groups_nothing_is_lost() {
+        let ungrouped = Profile {
+            by: By::None,
+            ..profile()
+        };
+        assert_eq!(
+            drawn(&ungrouped, false, 1),
+            [
+                "[no frames] 0+2",
+                "main 2+8",
+                "  read 2+3",
+                "  work 5+4",
+                "    read 5+4",
+                "read 10+5",
+            ]
+        );
+        assert_eq!(
+            drawn(&ungrouped, true, 1),
+            [
+                "[no frames] 0+2",
+                "main 2+1",
+                "read 3+12",
+                "  main 3+3",
+                "  work 6+4",
+                "    main 6+4",
+            ]
         );
     }
 

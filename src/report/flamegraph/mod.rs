@@ -44,6 +44,7 @@ pub fn write(profile: &Profile, form: Form, out: &mut dyn Write) -> io::Result<(
         least,
         labels: merged.labels(),
         inverted: form == Form::Callers,
+        group: profile.by.noun(),
         note: match form {
             Form::Callees => "",
             Form::Callers => "callers hang below",

@@ -28,6 +28,8 @@ pub(super) struct Picture<'a> {
     pub labels: &'a Labels,
     /// First boxes at the top.
     pub inverted: bool,
+    /// What one group is.
+    pub group: &'static str,
     /// What kind of picture it is.
     pub note: &'a str,
 }
@@ -113,7 +115,7 @@ impl Picture<'_> {
                 y - 8,
                 css(kind.middle()),
                 x + 12,
-                kind.label()
+                kind.label(self.group)
             ));
         }
         legend.push_str("</g>");

@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use sha2::{Digest, Sha256};
 
-use crate::profile::{About, Names, Naming, SampleView};
+use crate::profile::{About, By, Names, Naming, SampleView};
 
 use super::sample_tree::SampleTree;
 use super::{text, verdict};
@@ -49,12 +49,21 @@ pub struct Collector {
     tree: SampleTree,
     cells: Option<Cells>,
     counts: Counts,
+    by: By,
 }
 
 impl Collector {
+    /// For samples in such groups.
+    pub fn by(by: By) -> Collector {
+        Collector {
+            by,
+            ..Collector::default()
+        }
+    }
+
     /// Takes the next sample in.
     pub fn sample(&mut self, about: &About, names: &Names, sample: &SampleView<'_>) {
-        let root = self.tree.root(sample, false);
+        let root = (self.by != By::None).then(|| self.tree.root(sample.group));
         let stack = self.tree.stack(root, names, sample);
         let cells = self
             .cells
@@ -111,7 +120,7 @@ impl Collector {
                 }
                 "data" => {
                     let mut base64 = EncoderWriter::new(&mut *out, &STANDARD);
-                    pack::write(&self.tree, &self.counts, &cells, &mut base64)?;
+                    pack::write(&self.tree, self.by, &self.counts, &cells, &mut base64)?;
                     base64.finish()?;
                 }
                 _ => {}

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use crate::profile::{StackId, Stacks};
+use crate::profile::{By, StackId, Stacks};
 use crate::report::palette::{Kind, Rgb};
 use crate::report::sample_tree::{OVERFLOW, SampleTree};
 use crate::report::text;
@@ -55,6 +55,7 @@ struct KindHead {
 /// Writes gzip of everything.
 pub(super) fn write(
     tree: &SampleTree,
+    by: By,
     counts: &Counts,
     cells: &Cells,
     out: &mut dyn Write,
@@ -73,7 +74,7 @@ pub(super) fn write(
         column_seconds: cells.column_seconds(),
         kinds: Kind::ALL
             .map(|kind| KindHead {
-                label: kind.label(),
+                label: kind.label(by.noun()),
                 color: hex(kind.middle()),
             })
             .into(),

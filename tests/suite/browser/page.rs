@@ -220,6 +220,32 @@ fn clicks_zoom_and_searches_tell_the_share() {
 }
 
 #[test]
+fn groups_are_those_asked_for() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let bench = Bench::new();
+    let capture = timed(&bench);
+    for (by, root, word) in [
+        ("thread", Some("app-100 (100 samples"), "thread"),
+        ("cpu", Some("cpu 0 (100 samples"), "CPU"),
+        ("none", None, "capture"),
+    ] {
+        let page = draw(&bench, "run.html", &["--html", "--by", by], &capture);
+        open(&browser, &page);
+        // Below all there is the group, if there is one, then `main`.
+        browser.script("document.getElementById('flame').focus()", &[]);
+        browser.keys("\u{e015}\u{e015}");
+        let details = browser.text("#details");
+        let first = root.unwrap_or("main (100 samples");
+        assert!(details.starts_with(first), "{by}: {details}");
+        assert_eq!(browser.text("#legend li:last-child"), word);
+        assert_eq!(counts(&browser).len(), 5);
+    }
+    browser.is_harmless();
+}
+
+#[test]
 fn a_selected_time_has_the_samples_of_that_time() {
     let Some(browser) = Browser::start() else {
         return;
