@@ -8,7 +8,9 @@ use bprof::capture::{Reader, verify};
 use bprof::pipeline::{self, Sink};
 use bprof::profile::{About, Names, Profile, SampleView};
 use bprof::report::flamegraph::chart;
-use bprof::report::{callers, flamegraph, folded, html, inventory, layout, missing, standard, top, tree, verdict};
+use bprof::report::{
+    callers, flamegraph, folded, html, inventory, layout, missing, standard, top, tree, verdict,
+};
 use bprof::symbolize::Options;
 
 /// Files are looked for in an empty directory, so that nothing depends on the machine.
