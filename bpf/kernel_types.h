@@ -48,9 +48,20 @@ struct signal_struct {
 	struct pid *pids[PIDTYPE_MAX];
 };
 
-struct mm_struct;
+struct mm_struct {
+	unsigned long start_stack;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#endif
 
 struct task_struct {
+#if defined(__TARGET_ARCH_x86)
+	struct thread_struct thread;
+#endif
 	struct mm_struct *mm;
 	unsigned int flags;
 	unsigned int in_execve : 1;
@@ -73,6 +84,8 @@ struct user_regs {
 	__u64 ip, cs, flags, sp, ss;
 };
 #define REGS_IN_KERNEL(r) (((r)->cs & 3) == 0)
+/* Code segment of 32-bit programs (arch/x86/include/asm/segment.h). */
+#define REGS_32_BIT(r) ((r)->cs == 0x23)
 #elif defined(__TARGET_ARCH_arm64)
 struct user_regs {
 	__u64 regs[31];

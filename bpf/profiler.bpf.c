@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /* Runs in the interrupt of each sample: decides whether it is wanted, walks both stacks into this CPU's
- * scratch buffer and puts the used part into this CPU's ring. Takes no lock, updates nothing shared and
- * wakes nobody unless a ring gets half full. */
+ * scratch buffer (of the user stack, with a window, it copies what the recorder needs to walk it) and puts the used
+ * part into this CPU's ring. Takes no lock, updates nothing shared and wakes nobody unless a ring gets half full. */
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -16,6 +16,7 @@ __u32 weight = 0;
 __u64 cpu_changes = 0;
 /* Never read: makes the layout of the record part of the skeleton. */
 const volatile struct sample_head sample_head_layout = {};
+const volatile struct user_copy user_copy_layout = {};
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -69,6 +70,14 @@ struct {
 	__type(key, struct process);
 	__type(value, __u64);
 } targets SEC(".maps");
+
+/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} windows SEC(".maps");
 
 static __always_inline void add(enum counter which, __u64 more)
 {
@@ -139,6 +148,78 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 		return 1;
 	return (frames > 0 && in_idle_text(kernel_stack[0])) || (frames > 1 && in_idle_text(kernel_stack[1]));
 }
+
+#if defined(__TARGET_ARCH_x86)
+#define PAGE 4096
+#define WINDOW_PAGES (2 + 32768 / PAGE)
+
+/* Whether `address` ends the memory from `sp` on that may be stack. */
+static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
+{
+	return address > sp && address < end ? address & ~7ULL : end;
+}
+
+/* Copies registers and the stack's used top to `copy`. Bytes of the stack; negative when it must be walked instead. */
+static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
+				      __u32 in_kernel, __u32 is_short)
+{
+	__u64 from, end, sp, len, done, part;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough, window = config.window;
+	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
+	 * once, and not once for each way to get to it. */
+	volatile struct user_copy *at = copy;
+	void *stack = copy + 1;
+	int i;
+
+	if (in_kernel) {
+		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs),
+					  (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+			return -1;
+	} else {
+		copy->regs = ctx->regs;
+	}
+	if (REGS_IN_KERNEL(&copy->regs) || REGS_32_BIT(&copy->regs))
+		return -1;
+	sp = copy->regs.sp;
+	from = (sp - RED_ZONE) & ~7ULL;
+	copy->from = from;
+	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
+	enough = bpf_map_lookup_elem(&windows, &tid);
+	if (enough)
+		window = *enough;
+	if (is_short)
+		window = SHORT_WINDOW;
+	end = from + window;
+	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
+	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	len = end - from;
+	barrier_var(len);
+	if (len > config.window)
+		len = config.window;
+	if (!bpf_probe_read_user(stack, len, (void *)from))
+		return len;
+	/* Some page of it is not there. The first ones may never have been touched... */
+	at->bytes = 0;
+	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+		at->from = (at->from | (PAGE - 1)) + 1;
+	/* ... then all up to one that is not there. */
+	for (i = 0; i < WINDOW_PAGES; i++) {
+		done = at->bytes;
+		from = at->from + done;
+		part = PAGE - (from & (PAGE - 1));
+		if (part > end - from)
+			part = end - from;
+		barrier_var(part);
+		barrier_var(done);
+		if (from >= end || part > PAGE || done > config.window)
+			break;
+		if (bpf_probe_read_user(stack + done, part, (void *)from))
+			break;
+		at->bytes = done + part;
+	}
+	return at->bytes;
+}
+#endif
 
 static __always_inline void take(struct bpf_perf_event_data *ctx)
 {
@@ -211,16 +292,28 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 		return;
 	}
 	head->user_frames = 0;
-	if (!(flags & SAMPLE_KTHREAD)) {
+#if defined(__TARGET_ARCH_x86)
+	if (config.window && !(flags & (SAMPLE_KTHREAD | SAMPLE_EXITING))) {
+		size = copy_user(ctx, task, (void *)head + bytes, in_kernel, flags & SAMPLE_SHORT);
+		if (size >= 0) {
+			if ((__u64)size > config.window)
+				size = config.window;
+			head->flags |= SAMPLE_COPIED;
+			head->user_frames = size / sizeof(__u64);
+			bytes += sizeof(struct user_copy) + size;
+			flags |= SAMPLE_COPIED;
+		}
+	}
+#endif
+	if (!(flags & SAMPLE_KTHREAD) && (!(flags & SAMPLE_COPIED) || config.also_walk)) {
 		size = bpf_get_stack(ctx, (void *)head + bytes, max_user, BPF_F_USER_STACK);
-		if (size < 0) {
-			head->user_frames = -1;
-		} else {
+		if (size >= 0) {
 			if ((__u64)size > max_user)
 				size = max_user;
-			head->user_frames = size / sizeof(__u64);
 			bytes += size;
 		}
+		if (!(flags & SAMPLE_COPIED))
+			head->user_frames = size < 0 ? -1 : (__u64)size / sizeof(__u64);
 	}
 
 	/* Wake the recorder once, by the sample that fills the ring past the mark. */

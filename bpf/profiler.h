@@ -3,6 +3,8 @@
 #ifndef PROFILER_H
 #define PROFILER_H
 
+#include "kernel_types.h"
+
 enum filter {
 	FILTER_NONE,
 	FILTER_PGRP,
@@ -27,12 +29,16 @@ struct config {
 	__u32 max_user;        /* frames kept of a user stack */
 	__u32 max_kernel;      /* frames kept of a kernel stack */
 	__u32 measured;        /* add up the time this program takes */
+	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
+	__u32 also_walk;       /* copied or not, it is walked along frame pointers */
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
 	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
 };
 
 enum {
 	SHORT_FRAMES = 8,
+	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
+	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
 };
 
@@ -50,6 +56,15 @@ enum sample_flag {
 	SAMPLE_KTHREAD = 1 << 2,    /* a kernel thread or the idle task: no user memory */
 	SAMPLE_EXITING = 1 << 3,    /* the task has given its user memory back: no user stack any more */
 	SAMPLE_SHORT = 1 << 4,      /* the ring was nearly full: SHORT_FRAMES of each stack at most */
+	SAMPLE_COPIED = 1 << 5,     /* registers and stack memory in place of the user stack's addresses */
+};
+
+/* With SAMPLE_COPIED, what follows the kernel stack: this, then user_frames words of the stack from `from` on, then the
+ * user stack's addresses if it was walked too. */
+struct user_copy {
+	struct user_regs regs; /* of the user code, also when the sample was taken in the kernel */
+	__u64 from;            /* address of the first word */
+	__u64 bytes;           /* a note of the sampling program's own */
 };
 
 /* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */

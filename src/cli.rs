@@ -37,7 +37,7 @@ pub enum Command {
     #[cfg(feature = "record")]
     Doctor(record::DoctorArgs),
     /// Name what a capture has sampled and show where the time went
-    Report(ReportArgs),
+    Report(Box<ReportArgs>),
     /// Add to a capture what a machine needs that has none of the files
     Pack(PackArgs),
     /// Say what a capture is and what is in it
@@ -48,6 +48,8 @@ pub enum Command {
     Repair(RepairArgs),
     /// Make a capture of a recording of Linux perf's
     Import(ImportArgs),
+    /// Put several captures, of hosts or of times, into one file
+    Merge(MergeArgs),
     /// Print completions of commands and options for a shell
     Completions(CompletionsArgs),
     /// Write the man pages
@@ -177,6 +179,20 @@ pub struct ImportArgs {
     pub file: PathBuf,
 }
 
+/// Arguments of `profiler merge`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = MERGE_HELP)]
+pub struct MergeArgs {
+    /// The new capture; a capture of that name is kept as OUT.old
+    #[arg(short, long, value_name = "OUT",
+          value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
+    pub output: PathBuf,
+
+    /// The captures, one of which can be `-` for standard input
+    #[arg(value_name = "FILE", required = true, num_args = 2..)]
+    pub files: Vec<PathBuf>,
+}
+
 const HELP: &str = "\
 Examples:
   sudo profiler record -o run.bprof -- ./server --bench
@@ -244,6 +260,19 @@ Examples:
 
 Exit status: 0 the new capture is whole, however little it holds, 1 nothing could be written or FILE is no capture, \
 2 wrong usage.";
+
+const MERGE_HELP: &str = "\
+Each capture stays as it is, with its host, clock, kernel and what was packed into it: its samples are named by its own \
+tables, then counted together. Pack before merging. With several hosts processes are called comm-PID@HOST; report \
+--by host and --host NAME tell hosts apart. Merged captures are merged as their parts. The same recording twice is refused.
+
+Examples:
+  profiler merge web1.bprof web2.bprof web3.bprof -o web.bprof
+  profiler report --by host web.bprof
+  profiler report --host web2 web.bprof
+  profiler merge run.bprof.old run.bprof -o both.bprof       before and after, in one
+
+Exit status: 0, 1 a capture cannot be read or nothing could be written, 2 wrong usage.";
 
 const IMPORT_HELP: &str = "\
 Every sample of `perf record` counts as one, with its stacks, process, thread, time and CPU. Reports, pack and all else \

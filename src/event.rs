@@ -98,7 +98,7 @@ pub enum MappedKind {
 }
 
 /// The kernel's suffix on the path of a file that has no name any more.
-const DELETED: &[u8] = b" (deleted)";
+pub const DELETED: &[u8] = b" (deleted)";
 
 /// What a path or label of the kernel stands for, and the path without the kernel's suffix.
 pub fn classify(path: &[u8]) -> (MappedKind, &[u8]) {
@@ -228,11 +228,22 @@ pub enum LossClass {
     NoRoom = 21,
     /// Frames that a repaired capture is without, those without samples included.
     DamagedFrames = 22,
+    /// User stacks whose walk ended at code without unwind information.
+    UnwindNoInfo = 23,
+    /// User stacks that go on beyond what was copied of them.
+    UnwindWindow = 24,
+    /// User stacks whose walk ended because unwind information or registers lead nowhere.
+    UnwindBadFrame = 25,
+    /// User stacks whose walk ended at a return address outside of all code known to be mapped.
+    UnwindUnmapped = 26,
+    /// User stacks walked in part along frame pointers, through generated code without unwind information: a function
+    /// that keeps none hides its caller.
+    UnwindFramePointer = 27,
 }
 
 impl LossClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [LossClass; 22] = [
+    pub const ALL: [LossClass; 27] = [
         LossClass::RingFull,
         LossClass::Scratch,
         LossClass::Malformed,
@@ -255,6 +266,11 @@ impl LossClass {
         LossClass::Damaged,
         LossClass::NoRoom,
         LossClass::DamagedFrames,
+        LossClass::UnwindNoInfo,
+        LossClass::UnwindWindow,
+        LossClass::UnwindBadFrame,
+        LossClass::UnwindUnmapped,
+        LossClass::UnwindFramePointer,
     ];
 
     /// The class of `number`, as the format stores it.
@@ -272,6 +288,17 @@ impl LossClass {
                 | LossClass::TableFull
                 | LossClass::Damaged
                 | LossClass::NoRoom
+        )
+    }
+
+    /// Whether this class is a reason why the walk of a user stack ended before its root.
+    pub fn is_unwind_end(self) -> bool {
+        matches!(
+            self,
+            LossClass::UnwindNoInfo
+                | LossClass::UnwindWindow
+                | LossClass::UnwindBadFrame
+                | LossClass::UnwindUnmapped
         )
     }
 
@@ -304,6 +331,11 @@ impl LossClass {
             LossClass::DamagedFrames => {
                 "damaged frames (their samples, where known, are counted as lost)"
             }
+            LossClass::UnwindNoInfo => "no unwind info",
+            LossClass::UnwindWindow => "stack window",
+            LossClass::UnwindBadFrame => "bad frame",
+            LossClass::UnwindUnmapped => "return address in no known code",
+            LossClass::UnwindFramePointer => "by frame pointers through generated code",
         }
     }
 }
@@ -368,7 +400,7 @@ mod tests {
     #[test]
     fn loss_classes_keep_their_numbers() {
         let numbers = LossClass::ALL.map(|class| class as u16);
-        assert_eq!(numbers, std::array::from_fn::<u16, 22, _>(|i| i as u16 + 1));
+        assert_eq!(numbers, std::array::from_fn::<u16, 27, _>(|i| i as u16 + 1));
         for class in LossClass::ALL {
             assert_eq!(LossClass::from_number(class as u16), Some(class));
         }

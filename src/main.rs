@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         Command::Info(args) => command::info::run(&args),
         Command::Verify(args) => command::verify::run(&args),
         Command::Import(args) => command::import::run(&args),
+        Command::Merge(args) => command::merge::run(&args),
         Command::Completions(args) => command::completions::completions(&args),
         Command::Man(args) => command::completions::man(&args),
         Command::Repair(args) => command::repair::run(&args),

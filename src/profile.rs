@@ -6,6 +6,7 @@
 
 mod about;
 mod group;
+mod join;
 mod stacks;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use hashbrown::{HashMap, HashTable};
 
 pub use about::{About, Event, Selected};
 pub use group::{By, Group};
+pub use join::Joined;
 pub use stacks::{Callees, Stacks};
 
 use crate::event::{BuildId, MappedFile, Pid, Timestamp, sample_flags};

@@ -9,7 +9,7 @@
 //!                                 intern  all other tables                   rounding   coarser times
 //!                                   -> writer, append -> file -> source -> scan -> reader, tables, pack
 //! vdso  the image without its code      place  where a file may be written      verify  every byte checked
-//! repair  what is good of a damaged capture, as a new one
+//! repair  what is good of a damaged capture, as a new one      members  several captures in one file
 //! ```
 
 #![cfg_attr(
@@ -27,6 +27,7 @@ mod branches;
 mod callers;
 mod incoming;
 mod intern;
+pub mod members;
 mod numbering;
 pub mod pack;
 pub mod place;
@@ -44,7 +45,9 @@ pub mod writer;
 
 pub use append::Appender;
 pub use pack::Pack;
-pub use reader::{Aids, CaptureError, Damage, DamageKind, FrameData, Reader, SegmentReader};
+pub use reader::{
+    Aids, CaptureError, Damage, DamageKind, FrameData, Member, Reader, SegmentReader,
+};
 pub use scan::IndexState;
 pub use tables::{LossTotals, NewEntries, StackTable, Tables};
 pub use writer::{CaptureWriter, SampleInput, TablesFull, WriteError};

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::members;
 use super::pack::Pack;
 use super::scan::{self, IndexState, Scan};
 use super::source::Source;
@@ -20,6 +21,7 @@ use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
 use crate::format::segment::{KnownNodes, SegmentFrame, TableSizes};
 use crate::format::{limits, skippable};
+use crate::mapped::Mapped;
 
 /// Why nothing of a capture can be read.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,9 @@ pub enum CaptureError {
     #[error("cannot read the capture: {0}")]
     Header(FormatError),
     /// Nothing but a part of the header is there.
+    /// A file of captures in a file of captures.
+    #[error("it holds captures itself; merged captures are merged as their parts")]
+    Nested,
     /// There is nothing in the file.
     #[error("the file is empty")]
     Empty,
@@ -106,12 +111,26 @@ pub enum DamageKind {
     /// More symbol aid than a reader takes.
     #[error("more symbol aid than the format allows")]
     TooMuchAid,
+    /// One of several captures in a file cannot be read at all.
+    #[error("capture {number} of the file cannot be read: {reason}")]
+    Member {
+        /// Which, from 1.
+        number: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// More captures in a file than a reader takes.
+    #[error("more captures in one file than the format allows")]
+    TooManyMembers,
     /// More packed symbols, or packed symbol tables, than a reader takes.
     #[error("more packed symbols than the format allows")]
     TooMuchPacked,
 }
 
 /// A capture opened for reading.
+///
+/// One that was merged of several has [`members`](Reader::members), each a capture of its own host, clock and tables, and no
+/// frames itself; its header says what they have in common.
 #[derive(Debug)]
 pub struct Reader {
     source: Arc<Source>,
@@ -122,6 +141,16 @@ pub struct Reader {
     cut_bytes: u64,
     index: IndexState,
     end: Option<End>,
+    members: Vec<Member>,
+}
+
+/// One of the captures that were merged.
+#[derive(Debug)]
+pub struct Member {
+    /// It.
+    pub reader: Reader,
+    /// Where it begins in the file.
+    pub offset: u64,
 }
 
 /// A segment and its frames.
@@ -158,8 +187,26 @@ impl Reader {
         Self::new(Source::Bytes(bytes))
     }
 
+    /// A capture in a file that is open.
+    pub(super) fn of_file(file: File) -> Result<Reader, CaptureError> {
+        let mapped = Mapped::new(file).map_err(CaptureError::Open)?;
+        Self::new(Source::File(mapped))
+    }
+
     fn new(source: Source) -> Result<Reader, CaptureError> {
+        let source = Arc::new(source);
         let (header, start) = scan::header(&source)?;
+        match scan::is_merged(&source) {
+            true => Reader::of_members(source, header, start),
+            false => Reader::of_one(source, header, start),
+        }
+    }
+
+    pub(super) fn of_one(
+        source: Arc<Source>,
+        header: Header,
+        start: u64,
+    ) -> Result<Reader, CaptureError> {
         let Scan {
             entries,
             damage,
@@ -167,7 +214,7 @@ impl Reader {
             index,
         } = scan::frames(&source, start)?;
         let mut reader = Reader {
-            source: Arc::new(source),
+            source,
             header,
             segments: segments_of(&entries),
             entries,
@@ -175,9 +222,43 @@ impl Reader {
             cut_bytes,
             index,
             end: None,
+            members: Vec::new(),
         };
         reader.read_end()?;
         Ok(reader)
+    }
+
+    fn of_members(source: Arc<Source>, header: Header, start: u64) -> Result<Reader, CaptureError> {
+        let (members, damage, cut_bytes) = members::open(&source, start)?;
+        Ok(Reader {
+            source,
+            header,
+            entries: Vec::new(),
+            segments: Vec::new(),
+            damage,
+            cut_bytes,
+            index: IndexState::Missing,
+            end: None,
+            members,
+        })
+    }
+
+    /// The captures this one was merged of; none in one that was recorded.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The captures in this one: itself, unless it is merged of others.
+    pub fn captures(&self) -> Vec<&Reader> {
+        match &self.members[..] {
+            [] if !self.is_merged() => vec![self],
+            members => members.iter().map(|member| &member.reader).collect(),
+        }
+    }
+
+    /// Whether it holds captures, and no frames itself.
+    pub fn is_merged(&self) -> bool {
+        scan::is_merged(&self.source)
     }
 
     /// The facts of the host and the recording.
@@ -250,7 +331,11 @@ impl Reader {
         self.sum(|d| d.lost)
     }
 
-    fn sum(&self, field: impl Fn(&Descriptor) -> u64) -> u64 {
+    fn sum(&self, field: impl Fn(&Descriptor) -> u64 + Copy) -> u64 {
+        if !self.members.is_empty() {
+            let of_members = self.members.iter().map(|member| member.reader.sum(field));
+            return of_members.fold(0, u64::saturating_add);
+        }
         let in_segments = self
             .entries
             .iter()

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::append::Appender;
+use super::members::{MergeError, merge};
 use super::reader::{DamageKind, FrameReader, Reader};
 use super::scan;
 use super::verify::{Verified, verify};
@@ -51,6 +52,12 @@ pub enum RepairError {
         /// What is wrong with it now.
         kind: DamageKind,
     },
+    /// A file for one of several captures.
+    #[error("cannot make a temporary file")]
+    Temporary(#[source] io::Error),
+    /// Several captures together.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
     /// The new capture.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -64,7 +71,48 @@ pub enum RepairError {
 pub fn repair<W: Write>(
     reader: &Reader,
     mut out: W,
-    frame: impl FnMut(),
+    mut frame: impl FnMut(),
+) -> Result<(W, Repaired), RepairError> {
+    if reader.is_merged() {
+        let repaired = of_members(reader, &mut out, &mut frame)?;
+        return Ok((out, repaired));
+    }
+    of_one(reader, out, &mut frame)
+}
+
+/// Of a file of captures: each of them, as far as they can be read.
+fn of_members(
+    reader: &Reader,
+    out: &mut impl Write,
+    frame: &mut dyn FnMut(),
+) -> Result<Repaired, RepairError> {
+    let mut all = Repaired {
+        found: verify(reader, || {}),
+        frames: 0,
+        samples: 0,
+        lost_frames: 0,
+        lost_samples: 0,
+        bytes: 0,
+    };
+    let mut good = Vec::new();
+    for member in reader.members() {
+        let file = tempfile::tempfile().map_err(RepairError::Temporary)?;
+        let (file, one) = of_one(&member.reader, file, frame)?;
+        all.frames += one.frames;
+        all.samples = all.samples.saturating_add(one.samples);
+        all.lost_frames += one.lost_frames;
+        all.lost_samples = all.lost_samples.saturating_add(one.lost_samples);
+        good.push(Reader::of_file(file).map_err(cannot_read)?);
+    }
+    let good: Vec<&Reader> = good.iter().collect();
+    all.bytes = merge(&good, out)?;
+    Ok(all)
+}
+
+fn of_one<W: Write>(
+    reader: &Reader,
+    mut out: W,
+    frame: &mut dyn FnMut(),
 ) -> Result<(W, Repaired), RepairError> {
     let found = verify(reader, frame);
     let kept = kept(reader, &found);

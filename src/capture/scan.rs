@@ -50,6 +50,17 @@ pub enum IndexState {
 
 /// Reads the header. Gives it and the offset of what follows.
 pub fn header(source: &Source) -> Result<(Header, u64), CaptureError> {
+    let (content, next) = header_content(source)?;
+    let header = Header::decode(&content).map_err(CaptureError::Header)?;
+    Ok((header, next))
+}
+
+/// Whether it is a file that holds captures; its header has been read.
+pub fn is_merged(source: &Source) -> bool {
+    header_content(source).is_ok_and(|(content, _)| header::is_merged(&content))
+}
+
+fn header_content(source: &Source) -> Result<(Vec<u8>, u64), CaptureError> {
     let mut bytes = Vec::new();
     source
         .read_up_to(0, skippable::PREFIX, &mut bytes)
@@ -74,8 +85,7 @@ pub fn header(source: &Source) -> Result<(Header, u64), CaptureError> {
             bytes: source.len(),
         });
     }
-    let header = Header::decode(&bytes).map_err(CaptureError::Header)?;
-    Ok((header, offset + u64::from(size)))
+    Ok((bytes, offset + u64::from(size)))
 }
 
 /// Finds the frames from `start` on: by the index if there is a good one, else by walking the file.

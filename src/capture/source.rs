@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::reader::CaptureError;
 use crate::mapped::Mapped;
@@ -15,6 +16,15 @@ pub enum Source {
     File(Mapped),
     /// Bytes in memory.
     Bytes(Vec<u8>),
+    /// A part of another: one of several captures in a file.
+    Part {
+        /// The other.
+        whole: Arc<Source>,
+        /// Where it begins.
+        start: u64,
+        /// Its length, no more than is there.
+        len: u64,
+    },
 }
 
 impl Source {
@@ -44,8 +54,10 @@ impl Source {
 
     /// Whether these are the bytes of `file`, and not of another one of the same name.
     pub fn is(&self, file: &File) -> io::Result<bool> {
-        let Source::File(mapped) = self else {
-            return Ok(file.metadata()?.len() == 0);
+        let mapped = match self {
+            Source::File(mapped) => mapped,
+            Source::Bytes(_) => return Ok(file.metadata()?.len() == 0),
+            Source::Part { .. } => return Ok(false),
         };
         let (ours, theirs) = (mapped.metadata()?, file.metadata()?);
         Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
@@ -56,12 +68,19 @@ impl Source {
         match self {
             Source::File(mapped) => mapped.len(),
             Source::Bytes(bytes) => bytes.len() as u64,
+            Source::Part { len, .. } => *len,
         }
     }
 
     /// Replaces `out` by `count` bytes at `offset`; the caller has bounded `count`.
     pub fn read(&self, offset: u64, count: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let end = offset.saturating_add(count as u64);
+        if let Source::Part { whole, start, len } = self {
+            return match end <= *len {
+                true => whole.read(start.saturating_add(offset), count, out),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
         let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
         let (start, end) = range.ok_or(io::ErrorKind::UnexpectedEof)?;
         #[cfg(test)]
@@ -74,6 +93,7 @@ impl Source {
                 out.extend_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
                 Ok(())
             }
+            Source::Part { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -28,6 +28,41 @@ pub struct Verified {
 /// Reads and checks every frame: its descriptor, checksum and compressed content, its tables and what they refer to, the
 /// totals at the end, what is packed, and the index. `frame` is called after each.
 pub fn verify(reader: &Reader, mut frame: impl FnMut()) -> Verified {
+    if reader.is_merged() {
+        return of_members(reader, &mut frame);
+    }
+    of_one(reader, &mut frame)
+}
+
+/// Of a file of captures: what lies between them, and each of them. Offsets are those in the file.
+fn of_members(reader: &Reader, frame: &mut dyn FnMut()) -> Verified {
+    let mut damage = DamageMap::default();
+    damage.extend(reader.damage().iter().cloned());
+    let cut = reader.cut_bytes();
+    let mut all = Verified {
+        frames: 0,
+        samples: 0,
+        damage: Vec::new(),
+        cut: (cut > 0).then(|| (reader.whole_len(), cut)),
+        ended: cut == 0,
+    };
+    for member in reader.members() {
+        let one = of_one(&member.reader, frame);
+        all.frames += one.frames;
+        all.samples = all.samples.saturating_add(one.samples);
+        all.ended &= one.ended;
+        let cut = one.cut.map(|(at, bytes)| (at + member.offset, bytes));
+        all.cut = all.cut.or(cut);
+        damage.extend(one.damage.into_iter().map(|damage| Damage {
+            offset: damage.offset + member.offset,
+            ..damage
+        }));
+    }
+    all.damage = damage.0.into_values().collect();
+    all
+}
+
+fn of_one(reader: &Reader, frame: &mut dyn FnMut()) -> Verified {
     let mut damage = DamageMap::default();
     damage.extend(reader.damage().iter().cloned());
     if let IndexState::Damaged(offset) = reader.index() {

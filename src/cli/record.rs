@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::capture_output;
 use crate::event::Pid;
-use crate::record::options::{Event, Options, Rate, Target};
+use crate::record::options::{Event, Options, Rate, Target, Unwind};
 
 /// Arguments of `profiler record`.
 #[derive(Debug, Clone, Args)]
@@ -67,6 +67,10 @@ pub struct RecordArgs {
     /// Sample less often when recording takes more than PCT percent of one CPU; samples then count for more
     #[arg(long, value_name = "PCT", value_parser = percent, allow_negative_numbers = true)]
     pub cpu_limit: Option<f64>,
+
+    /// How to walk user stacks: along frame pointers, by unwind information (.eh_frame, .debug_frame; x86-64), or by both
+    #[arg(long, value_name = "HOW", default_value = "fp")]
+    pub unwind: UnwindName,
 
     /// Say nothing unless something is wrong
     #[arg(short, long)]
@@ -150,6 +154,17 @@ pub enum EventName {
     CpuClock,
 }
 
+/// Names of ways to walk user stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UnwindName {
+    /// By unwind information, and along frame pointers where there is none or the stack is too deep for it
+    Auto,
+    /// Along frame pointers
+    Fp,
+    /// By unwind information: whole stacks of code without frame pointers
+    Dwarf,
+}
+
 impl RecordArgs {
     /// What the recorder is to do.
     pub fn options(&self) -> Options {
@@ -186,6 +201,11 @@ impl RecordArgs {
             inherit: !self.no_inherit,
             idle: self.idle,
             ring_bytes: self.ring_size,
+            unwind: match self.unwind {
+                UnwindName::Auto => Unwind::Auto,
+                UnwindName::Fp => Unwind::FramePointers,
+                UnwindName::Dwarf => Unwind::Dwarf,
+            },
             cpu_limit: self.cpu_limit,
             quiet: self.quiet,
         }
@@ -299,6 +319,13 @@ Examples:
 with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither \
 a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command that is still running after -d \
 goes on, and is waited for.
+--unwind auto and dwarf are for code built without frame pointers, as most of a distribution is: of each sample registers and the used top of \
+the user stack (32 KiB at most) are copied to the recorder, which walks them by the unwind information of the mapped files and \
+writes addresses only. What could not be walked to its root is counted by cause, and told by every report. With auto each stack is walked along frame \
+pointers as well, which goes on where the copy or the unwind information ends; where the machine cannot do it (other than x86-64, \
+before Linux 5.15) auto is fp.
+  profiler record --unwind auto -p 1234 -d 30
+
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 
 On a terminal a line shows how far the recording is; when a command writes to the same terminal, the terminal's title \

@@ -39,6 +39,18 @@ share, no_function, functions}]}; with trees {samples, shares_of, damaged, funct
 samples, share, self}]}; with --diff {before {file, samples, weight, cpu_seconds, damaged}, after, functions [{function, module, self {before, after, \
 before_share, after_share, change, may_be_chance}, total}]}. Both have all functions unless --top says how many, and names as they are.";
 
+/// Views that are no tables.
+const NO_TABLES: [&str; 8] = [
+    "standard",
+    "folded",
+    "flamegraph",
+    "html",
+    "pprof",
+    "firefox",
+    "speedscope",
+    "perf_script",
+];
+
 /// Views of functions and calls.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TableArgs {
@@ -57,20 +69,19 @@ pub struct TableArgs {
     /// Compare FILE with the capture BEFORE: which functions take more or less of the CPU time; with --flamegraph a differential
     /// graph, with --folded lines with two counts
     #[arg(long, value_name = "BEFORE", conflicts_with_all = ["standard", "missing", "pprof", "firefox", "speedscope", "perf_script",
-          "tree", "callers", "callees"])]
+          "tree", "callers", "callees", "html", "inverted", "flamechart"])]
     pub diff: Option<PathBuf>,
 
     /// Which functions come first in the table
-    #[arg(long, value_name = "COLUMN", value_enum, conflicts_with_all = ["standard", "missing", "pprof", "firefox", "speedscope",
-          "perf_script", "tree", "callers", "callees", "folded", "flamegraph"])]
+    #[arg(long, value_name = "COLUMN", value_enum, conflicts_with_all = NO_TABLES,
+          conflicts_with_all = ["missing", "tree", "callers", "callees"])]
     pub sort: Option<Sort>,
 
     /// The table or tree as JSON, all of it unless --top says how much
-    #[arg(long, conflicts_with_all = ["csv", "standard", "pprof", "firefox", "speedscope", "perf_script", "folded", "flamegraph"])]
+    #[arg(long, conflicts_with_all = NO_TABLES, conflicts_with = "csv")]
     pub json: bool,
 
     /// The table or tree as CSV, all of it unless --top says how much
-    #[arg(long, conflicts_with_all = ["standard", "missing", "pprof", "firefox", "speedscope", "perf_script", "folded",
-          "flamegraph"])]
+    #[arg(long, conflicts_with_all = NO_TABLES, conflicts_with = "missing")]
     pub csv: bool,
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use crate::capture::Reader;
 use crate::cli::InfoArgs;
 use crate::pipeline;
 use crate::report::inventory;
@@ -15,22 +16,61 @@ use super::progress::Bar;
 /// Tells what the capture is. The exit code is 1 when it is damaged.
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let reader = open(&args.file)?;
-    let found = pipeline::inventory(&reader, &mut Bar::new(reader.frames().len()));
     let mut out = BufWriter::new(stdout().lock());
-    let print = match args.json {
-        true => inventory::json,
-        false => inventory::text,
+    let told = match reader.is_merged() {
+        true => merged(&reader, args.json, &mut out),
+        false => one(&reader, args.json, &mut out),
     };
-    match print(&found, &mut out).and_then(|()| out.flush()) {
-        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
+    let damage = match told.and_then(|damage| out.flush().map(|()| damage)) {
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         result => result.context("cannot write to standard output")?,
-    }
-    if found.about.is_damaged() {
-        bail!(
-            "{} is damaged: {}",
-            args.file.display(),
-            found.about.damage.join("; ")
-        );
+    };
+    if !damage.is_empty() {
+        bail!("{} is damaged: {}", args.file.display(), damage.join("; "));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what one capture is; gives what of it is damaged.
+fn one(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<String>> {
+    let found = pipeline::inventory(reader, &mut Bar::new(reader.frames().len()));
+    match json {
+        true => inventory::json(&found, out)?,
+        false => inventory::text(&found, out)?,
+    }
+    Ok(found.about.damage)
+}
+
+/// Prints what each of several captures is.
+fn merged(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<String>> {
+    let mut damage: Vec<String> = reader.damage().iter().map(ToString::to_string).collect();
+    let captures = reader.captures();
+    match json {
+        true => write!(out, "{{\"merged\":[")?,
+        false => writeln!(
+            out,
+            "merged of {} captures, {} samples, {} bytes",
+            captures.len(),
+            reader.samples(),
+            reader.file_len()
+        )?,
+    }
+    for (number, capture) in captures.into_iter().enumerate() {
+        let number = number + 1;
+        match (json, number) {
+            (true, 1) => {}
+            (true, _) => write!(out, ",")?,
+            (false, _) => writeln!(out, "\ncapture {number}")?,
+        }
+        let found = one(capture, json, out)?;
+        damage.extend(
+            found
+                .into_iter()
+                .map(|text| format!("capture {number}: {text}")),
+        );
+    }
+    if json {
+        writeln!(out, "]}}")?;
+    }
+    Ok(damage)
 }

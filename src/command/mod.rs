@@ -7,6 +7,7 @@ pub mod doctor;
 mod export;
 pub mod import;
 pub mod info;
+pub mod merge;
 mod output;
 pub mod pack;
 mod pictures;

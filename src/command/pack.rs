@@ -35,6 +35,12 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     let shown = || path.display().to_string();
     // Opened by the reader first, which refuses what is no file and no capture.
     let reader = Reader::open(path).with_context(shown)?;
+    if reader.is_merged() {
+        bail!(
+            "{} holds several captures: pack each where it was recorded, then merge them",
+            path.display()
+        );
+    }
     let input = lock(path, args.output.is_none())?;
     if !reader.is_of(&input).with_context(shown)? {
         bail!("{} was changed just now; try again", path.display());

@@ -38,7 +38,11 @@ impl Bar {
         }
         let total = self.total;
         let bar = self.bar.get_or_insert_with(|| {
-            let template = "{msg} {bar:30} {pos}/{len} frames, {elapsed}";
+            // Of several captures in one file it is not known how many there are.
+            let template = match total {
+                0 => "{msg} {pos} frames, {elapsed}",
+                _ => "{msg} {bar:30} {pos}/{len} frames, {elapsed}",
+            };
             let style = ProgressStyle::with_template(template);
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(total)

@@ -102,7 +102,6 @@ pub fn print(
             by_group,
             min_percent,
             style: style(to_stdout),
-            ..tree::Options::default()
         };
         match form {
             Form::Text => tree::write(profile, of, options, out)?,

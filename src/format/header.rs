@@ -68,13 +68,17 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 3;
+pub const MINOR: u16 = 4;
 /// Required feature: addresses of stacks may be written as matches.
 pub const FEATURE_MATCHES: u64 = 1;
 /// Required feature: sections of samples may name their unit of time.
 pub const FEATURE_TIME_UNITS: u64 = 2;
+/// Required feature: the file holds captures, see [`member`](super::member).
+pub const FEATURE_MEMBERS: u64 = 4;
+/// Required features of what is recorded.
+const RECORDED: u64 = FEATURE_MATCHES | FEATURE_TIME_UNITS;
 /// Required features this program knows.
-pub const KNOWN_FEATURES: u64 = FEATURE_MATCHES | FEATURE_TIME_UNITS;
+pub const KNOWN_FEATURES: u64 = RECORDED | FEATURE_MEMBERS;
 /// Bytes before the facts.
 const FIXED: usize = 32;
 const PART: &str = "header";
@@ -89,9 +93,25 @@ pub fn is_capture(bytes: &[u8]) -> bool {
             .is_some_and(|content| content.starts_with(&MAGIC))
 }
 
+/// Whether the content of a header that can be decoded is that of a file that holds captures.
+pub fn is_merged(content: &[u8]) -> bool {
+    const FEATURES: usize = 16;
+    let features = content.get(FEATURES..).and_then(|rest| rest.first_chunk());
+    features.is_some_and(|bytes| u64::from_le_bytes(*bytes) & FEATURE_MEMBERS != 0)
+}
+
 impl Header {
     /// Appends the whole skippable frame.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        self.encode_with(RECORDED, out)
+    }
+
+    /// As [`Header::encode`], of a file that holds captures.
+    pub fn encode_merged(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        self.encode_with(FEATURE_MEMBERS, out)
+    }
+
+    fn encode_with(&self, required: u64, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let mut facts = Vec::new();
         meta::encode(&mut facts, PART, self)?;
         let value = facts.len() as u64;
@@ -110,7 +130,7 @@ impl Header {
             out.extend_from_slice(&MAJOR.to_le_bytes());
             out.extend_from_slice(&MINOR.to_le_bytes());
             out.extend_from_slice(&(facts.len() as u32).to_le_bytes());
-            out.extend_from_slice(&KNOWN_FEATURES.to_le_bytes());
+            out.extend_from_slice(&required.to_le_bytes());
             out.extend_from_slice(&0u64.to_le_bytes());
             out.extend_from_slice(&facts);
             let crc = crc32c::crc32c(out.get(start..).unwrap_or_default());

@@ -64,3 +64,5 @@ pub const UNPACKED_BASE: u64 = 64 << 20;
 pub const UNPACKED_TIMES: u64 = 64;
 /// Bytes of a packed file.
 pub const PACKED_FILE: u64 = 4 << 30;
+/// Captures in a file of several.
+pub const MEMBERS: usize = 4096;

@@ -13,6 +13,8 @@
 //! [skippable: index]                                index.rs, a cache
 //! ```
 //!
+//! Several captures can be in one file, each behind a skippable frame of its own: member.rs.
+//!
 //! Everything decoded here is hostile until checked: each length is capped and compared with the bytes
 //! that are left before anything is allocated.
 
@@ -40,6 +42,7 @@ mod leb128;
 pub mod limits;
 mod losses;
 mod matches;
+pub mod member;
 pub(crate) mod meta;
 pub mod packed;
 pub mod payload;

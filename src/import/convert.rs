@@ -6,25 +6,23 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use linux_perf_event_reader::constants::{
-    PERF_RECORD_KSYMBOL, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_MMAP_BUILD_ID,
-    PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+    PERF_RECORD_KSYMBOL, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_SAMPLE,
 };
-use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, RawEventRecord, RecordType};
 
 use super::Imported;
 use super::bytes::Bytes;
 use super::container::{Container, feature};
 use super::facts::Facts;
-use super::files::{Files, Told};
+use super::files::Files;
 use super::kernel::Kernel;
 use super::machine::{Machine, Times};
-use super::processes::{Mapping, Processes, Segment};
+use super::processes::{Processes, Segment};
 use super::records::{Record, kind};
 use super::sample::{Sample, Shape};
 use super::survey::Survey;
 use crate::capture::writer::CaptureWriter;
 use crate::capture::{SampleInput, TablesFull};
-use crate::event::{BuildId, InodeKey, LossClass, MappedFile, Timestamp, prot, sample_flags};
+use crate::event::{LossClass, MappedFile, Timestamp, sample_flags};
 use crate::format::aid::Vdso;
 use crate::format::end::{End, EndReason};
 use crate::format::header::Header;
@@ -66,9 +64,9 @@ pub fn convert<W: Write>(container: Container, survey: Option<Survey>, out: W) -
 }
 
 /// A capture that has begun.
-struct Open<W> {
-    writer: CaptureWriter<W>,
-    machine: Machine,
+pub(super) struct Open<W> {
+    pub(super) writer: CaptureWriter<W>,
+    pub(super) machine: Machine,
     header: Header,
     /// Times of the first sample of the frame and of the segment.
     frame: u64,
@@ -78,15 +76,15 @@ struct Open<W> {
     vdso: bool,
 }
 
-struct Importer {
-    container: Container,
+pub(super) struct Importer {
+    pub(super) container: Container,
     survey: Option<Survey>,
     facts: Facts,
     /// Of each event that is sampled: how its samples look, and its number in the capture.
     shapes: Vec<Option<(Shape, u8)>>,
-    files: Files,
-    kernel: Kernel,
-    processes: Processes,
+    pub(super) files: Files,
+    pub(super) kernel: Kernel,
+    pub(super) processes: Processes,
     /// What has been told of files before it is known which machine this is.
     early: Vec<(u64, Record)>,
     first: u64,
@@ -96,9 +94,9 @@ struct Importer {
     malformed: u64,
     guests: u64,
     /// Records lost, by the kernel's account, and samples lost, by its other one.
-    lost_records: u64,
+    pub(super) lost_records: u64,
     lost_samples: u64,
-    broken: u64,
+    pub(super) broken: u64,
 }
 
 impl Importer {
@@ -228,166 +226,6 @@ impl Importer {
             },
         }
         Ok(())
-    }
-
-    /// Takes in where the kernel and its modules are; whether the record tells of that.
-    fn kernel_mapping(&mut self, record: &Record) -> bool {
-        let Some(EventRecord::Mmap(map)) = self.parse(record) else {
-            return match self.parse(record) {
-                Some(EventRecord::Mmap2(map)) if map.pid == -1 || is_kernel(map.cpu_mode) => {
-                    let path = map.path.as_slice();
-                    self.kernel
-                        .map(map.address, map.length, map.page_offset, &path);
-                    true
-                }
-                _ => false,
-            };
-        };
-        if map.pid != -1 && !is_kernel(map.cpu_mode) {
-            return false;
-        }
-        let path = map.path.as_slice();
-        self.kernel
-            .map(map.address, map.length, map.page_offset, &path);
-        true
-    }
-
-    /// A record of what the kernel tells of processes.
-    fn parse<'r>(&self, record: &'r Record) -> Option<EventRecord<'r>> {
-        // The library takes a longer build ID for a mistake of its own.
-        const LONGEST: u8 = 20;
-        let has_id =
-            record.kind == PERF_RECORD_MMAP2 && record.misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
-        if has_id && record.body.get(32).is_none_or(|len| *len > LONGEST) {
-            return None;
-        }
-        let number = self
-            .container
-            .attrs
-            .of(record.kind, &record.body)
-            .unwrap_or(0);
-        let parse = self.container.attrs.list.get(number)?.parse;
-        let raw = RawEventRecord::new(
-            RecordType(record.kind),
-            record.misc,
-            record.body.as_slice().into(),
-            parse,
-        );
-        raw.parse().ok()
-    }
-
-    fn side_band<W: Write>(
-        &mut self,
-        time: u64,
-        record: &Record,
-        open: &mut Open<W>,
-    ) -> Result<()> {
-        if self.kernel_mapping(record) {
-            return Ok(());
-        }
-        let Some(event) = self.parse(record) else {
-            self.broken += 1;
-            return Ok(());
-        };
-        let result = self.apply(time, &event, open);
-        if result.is_err() {
-            // The next segment begins with all that is known, this included.
-            open.next_segment(&mut self.kernel)?;
-        }
-        Ok(())
-    }
-
-    fn apply<W: Write>(
-        &mut self,
-        time: u64,
-        event: &EventRecord<'_>,
-        open: &mut Open<W>,
-    ) -> Result<(), TablesFull> {
-        let ids = |pid: i32, tid: i32| (pid.cast_unsigned(), tid.cast_unsigned());
-        let processes = &mut self.processes;
-        let (told, start, len, offset, protection, who) = match event {
-            EventRecord::Fork(fork) => {
-                let ((pid, tid), (parent, parent_tid)) =
-                    (ids(fork.pid, fork.tid), ids(fork.ppid, fork.ptid));
-                processes.fork(pid, tid, parent, parent_tid, time);
-                return Ok(());
-            }
-            EventRecord::Exit(exit) => {
-                let mut segment = open.segment(&self.files);
-                return processes.exit(Some(&mut segment), ids(exit.pid, exit.tid), time);
-            }
-            EventRecord::Comm(comm) => {
-                let mut segment = open.segment(&self.files);
-                let who = ids(comm.pid, comm.tid);
-                let name = comm.name.as_slice();
-                return processes.comm(Some(&mut segment), who, &name, comm.is_execve, time);
-            }
-            EventRecord::Lost(lost) => {
-                self.lost_records = self.lost_records.saturating_add(lost.count);
-                return Ok(());
-            }
-            EventRecord::Throttle(_) => {
-                open.writer.loss(LossClass::Throttled, None, 1);
-                return Ok(());
-            }
-            EventRecord::Mmap(map) => {
-                let code = if map.is_executable { prot::EXEC } else { 0 };
-                let told = (map.path.as_slice(), None, None);
-                let who = ids(map.pid, map.tid);
-                (
-                    told,
-                    map.address,
-                    map.length,
-                    map.page_offset,
-                    prot::READ | code,
-                    who,
-                )
-            }
-            EventRecord::Mmap2(map) => {
-                let (id, inode) = match &map.file_id {
-                    Mmap2FileId::BuildId(id) => (BuildId::new(id), None),
-                    Mmap2FileId::InodeAndVersion(file) => {
-                        let key = InodeKey {
-                            major: file.major,
-                            minor: file.minor,
-                            inode: file.inode,
-                        };
-                        (None, Some((key, file.inode_generation)))
-                    }
-                };
-                let told = (map.path.as_slice(), id, inode);
-                let shared = if map.flags & 1 != 0 { prot::SHARED } else { 0 };
-                let protection = (map.protection & 7) as u8 | shared;
-                let who = ids(map.pid, map.tid);
-                (
-                    told,
-                    map.address,
-                    map.length,
-                    map.page_offset,
-                    protection,
-                    who,
-                )
-            }
-            _ => return Ok(()),
-        };
-        let (path, build_id, inode) = told;
-        let Some(end) = start.checked_add(len).filter(|end| *end > start) else {
-            return Ok(());
-        };
-        let told = Told {
-            path: &path,
-            build_id,
-            inode,
-        };
-        let mapping = Mapping {
-            start,
-            end,
-            file_offset: offset,
-            prot: protection,
-            file: self.files.identify(&told, &open.machine),
-        };
-        let mut segment = open.segment(&self.files);
-        processes.map(Some(&mut segment), who, mapping, time)
     }
 
     fn take_sample<W: Write>(&mut self, record: &Record, open: &mut Open<W>) -> Result<()> {
@@ -540,7 +378,7 @@ impl Importer {
 }
 
 impl<W: Write> Open<W> {
-    fn segment<'a>(&'a mut self, files: &'a Files) -> Segment<'a, W> {
+    pub(super) fn segment<'a>(&'a mut self, files: &'a Files) -> Segment<'a, W> {
         Segment {
             writer: &mut self.writer,
             files,
@@ -558,15 +396,11 @@ impl<W: Write> Open<W> {
         Ok(())
     }
 
-    fn next_segment(&mut self, kernel: &mut Kernel) -> Result<()> {
+    pub(super) fn next_segment(&mut self, kernel: &mut Kernel) -> Result<()> {
         self.flush(kernel)?;
         self.writer.start_segment()?;
         Ok(())
     }
-}
-
-fn is_kernel(mode: CpuMode) -> bool {
-    matches!(mode, CpuMode::Kernel | CpuMode::GuestKernel)
 }
 
 /// The vdso is the kernel's, so that of this process will do.

@@ -10,6 +10,7 @@ use super::container::{Container, feature};
 use super::machine::Recorded;
 use super::sample::Shape;
 use super::survey::Survey;
+use crate::capture::members::cut_text;
 use crate::event::{BuildId, Timestamp};
 use crate::format::header::{EventInfo, Header, Sampling};
 
@@ -142,8 +143,7 @@ impl Facts {
 }
 
 fn cut(mut text: String) -> String {
-    let end = text.floor_char_boundary(TEXT);
-    text.truncate(end);
+    cut_text(&mut text, TEXT);
     text
 }
 

@@ -17,6 +17,9 @@ pub struct Told<'a> {
     pub inode: Option<(InodeKey, u64)>,
 }
 
+/// A file of this machine that is the one that was mapped, and its layout.
+type LookedAt = (MappedFile, Vec<Load>);
+
 /// Files seen.
 pub struct Files {
     list: Vec<MappedFile>,
@@ -25,7 +28,7 @@ pub struct Files {
     by_path: HashMap<Vec<u8>, Option<BuildId>>,
     /// Paths at which there were several files, so that a build ID by the path is that of any of them.
     ambiguous: HashSet<Vec<u8>>,
-    looked_at: HashMap<(Vec<u8>, InodeKey), Option<(MappedFile, Vec<Load>)>>,
+    looked_at: HashMap<(Vec<u8>, InodeKey), Option<LookedAt>>,
     layouts: Vec<ElfLayout>,
 }
 

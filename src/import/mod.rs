@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! container  header, events, features -> records  whole and unpacked, in order of time -> convert
-//! convert    sample  stacks apart | processes, files  who ran what | kernel  its names -> CaptureWriter
+//! convert    sample  stacks apart | side_band -> processes, files  who ran what | kernel  its names -> CaptureWriter
 //! machine    is this the machine, and the boot, that was recorded?     survey  what only all records together tell
 //! ```
 //!
@@ -30,6 +30,7 @@ mod machine;
 mod processes;
 mod records;
 mod sample;
+mod side_band;
 mod survey;
 
 use std::fs::File;

@@ -4,8 +4,11 @@
 //! frame by frame and hands out each sample with its names, in time order.
 //!
 //! ```text
+//! request   what is asked -> selection  which frames are read, which samples pass, what names decide
 //! profile   tally  segments on all CPUs -> segment  samples -> views -> counts  by stack numbers -> stacks  of places
+//!             -> shape  stacks of functions        grouping  what is counted apart
 //! stream    segment -> lists  of frames, sample by sample
+//! merged    both, of each of several captures in one file, and joined
 //! about, missing, inventory   what the capture has and lacks      pack, packing   what names need, collected
 //! ```
 
@@ -24,6 +27,7 @@ mod counts;
 mod grouping;
 mod inventory;
 mod lists;
+mod merged;
 mod missing;
 mod pack;
 pub mod packing;
@@ -43,10 +47,11 @@ use crate::profile::{Profile, Row};
 use crate::symbolize::{Aid, KernelIdentity, Options, PlaceId, Symbolizer};
 
 pub use inventory::inventory;
+pub use merged::hosts;
 pub use pack::{Hits, hits};
 pub use request::{Request, Shape};
 pub use selection::Selection;
-pub use stream::{Sink, Summary, stream};
+pub use stream::{Sink, Summary};
 
 use grouping::Grouping;
 use selection::{Filter, Plan};
@@ -80,12 +85,7 @@ pub fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    let mut counter = Counter::new(reader, request, progress);
-    progress.symbolizing();
-    counter.resolve(warn);
-    let profile = counter.finish(reader);
-    progress.done();
-    profile
+    count(reader, request, false, progress, warn)
 }
 
 /// As [`profile`], and finds out what would have to be brought to name the frames without a name.
@@ -95,10 +95,46 @@ pub fn profile_with_missing(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
+    count(reader, request, true, progress, warn)
+}
+
+/// Hands every sample asked for to `sink`, in the order of time and CPU; of several captures in one file those of one after
+/// those of the other.
+///
+/// Frames are nearly in time order: a sample waits only as long as a later frame may still have an earlier
+/// one, by what the descriptors say. Where too many would have to wait, `warn` is told, and they do not.
+///
+/// # Errors
+/// What `sink` says ends it.
+pub fn stream<S: Sink>(
+    reader: &Reader,
+    request: Request,
+    sink: &mut S,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Summary, S::Error> {
+    match reader.is_merged() {
+        true => merged::stream(reader, request, sink, warn),
+        false => stream::stream(reader, request, sink, warn),
+    }
+}
+
+fn count(
+    reader: &Reader,
+    request: Request,
+    with_missing: bool,
+    progress: &mut dyn Progress,
+    warn: &mut dyn FnMut(&str),
+) -> Profile {
+    if reader.is_merged() {
+        return merged::profile(reader, request, with_missing, progress, warn);
+    }
     let mut counter = Counter::new(reader, request, progress);
     progress.symbolizing();
     counter.resolve(warn);
-    let missing = missing::missing(&counter);
+    let missing = match with_missing {
+        true => missing::missing(&counter),
+        false => Vec::new(),
+    };
     let profile = Profile {
         missing,
         ..counter.finish(reader)

@@ -53,11 +53,8 @@ const MOST_FRAMES: usize = 1 << 22;
 /// Frames without names that wait to be counted.
 const MOST_UNNAMED: usize = 1 << 20;
 
-/// Hands every sample to `sink`, in the order of time and CPU.
-///
-/// Frames are nearly in time order: a sample waits only as long as a later frame may still have an earlier
-/// one, by what the descriptors say. Where too many would have to wait, `warn` is told, and they do not.
-pub fn stream<S: Sink>(
+/// See [`stream()`](super::stream()); of one capture.
+pub(super) fn stream<S: Sink>(
     reader: &Reader,
     request: Request,
     sink: &mut S,

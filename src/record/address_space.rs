@@ -213,14 +213,20 @@ impl AddressSpace {
         ranges
     }
 
+    /// The mapping that covers `address` at `time`.
+    pub fn at(&self, address: u64, time: Timestamp) -> Option<&Mapping> {
+        let covers = |m: &&Mapping| (m.start..m.end).contains(&address);
+        let made = self.added.iter().rev().filter(|(t, _)| *t <= time);
+        let newest = made.map(|(_, m)| m).find(covers);
+        newest.or_else(|| {
+            let at = self.base.partition_point(|m| m.end <= address);
+            self.base.get(at).filter(covers)
+        })
+    }
+
     /// What an executable mapping maps at `address` now, if one covers it.
     pub fn covering(&self, address: u64) -> Option<MappedKind> {
-        let covers = |m: &&Mapping| (m.start..m.end).contains(&address);
-        let newest = self.added.iter().rev().map(|(_, m)| m).find(covers);
-        let at = self.base.partition_point(|m| m.end <= address);
-        newest
-            .or(self.base.get(at).filter(covers))
-            .map(|m| m.file.kind)
+        self.at(address, Timestamp::MAX).map(|m| m.file.kind)
     }
 }
 
@@ -311,6 +317,8 @@ mod tests {
         assert!([15, 55, 35].map(|a| child.covering(a).is_some()) == [true, true, false]);
         assert!([35, 55].map(|a| parent.covering(a).is_some()) == [true, false]);
         assert_eq!(parent.until(Timestamp(4)).1.len(), 1);
+        let at = |address, time| parent.at(address, Timestamp(time)).is_some();
+        assert_eq!([at(35, 4), at(35, 5), at(15, 1)], [false, true, true]);
         parent.settle(Timestamp(4));
         assert_eq!(parent.until(Timestamp::ZERO).0.len(), 1);
         parent.settle(Timestamp(5));

@@ -22,8 +22,9 @@ mod skel {
 }
 pub use skel::types;
 use skel::{ProfilerSkel, ProfilerSkelBuilder};
-use types::{counter, filter, sample_head};
+use types::{counter, filter, sample_head, user_copy};
 
+use super::unwind::windows::THREADS;
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
 
@@ -53,6 +54,10 @@ pub struct Config<'a> {
     pub measured: bool,
     /// How deep stacks are walked.
     pub depths: Depths,
+    /// Bytes of a user stack that are copied at most; 0: it is walked along frame pointers.
+    pub window: u32,
+    /// It is walked along frame pointers even where it is copied.
+    pub also_walk: bool,
     /// Bytes of each ring: a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// CPUs that get a ring at once.
@@ -103,14 +108,24 @@ impl Program {
         rodata.config.max_user = config.depths.user as u32;
         rodata.config.max_kernel = config.depths.kernel as u32;
         rodata.config.measured = u32::from(config.measured);
+        rodata.config.window = config.window;
+        rodata.config.also_walk = u32::from(config.also_walk);
         rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
         rodata.config.short_bytes = u64::from(config.ring_bytes / 4 * 3);
         let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
+        let copied = match config.window {
+            0 => 0,
+            // What the verifier believes of the copy by pages needs one more.
+            window => size_of::<user_copy>() + window as usize + COPIED_PAGE,
+        };
         open.maps
             .scratch
-            .set_value_size((size_of::<sample_head>() + deepest) as u32)?;
+            .set_value_size((size_of::<sample_head>() + deepest + copied) as u32)?;
         open.maps.scratch.set_max_entries(config.possible)?;
         open.maps.rings.set_max_entries(config.possible)?;
+        if config.window > 0 {
+            open.maps.windows.set_max_entries(THREADS as u32)?;
+        }
         open.maps.changes_of_cpu.set_max_entries(config.possible)?;
 
         let follow = matches!(config.filter, Filter::Processes(_, true));
@@ -237,6 +252,18 @@ impl Program {
         Ok(())
     }
 
+    /// Copies no more than so many bytes of the stacks of `thread` from now on; `None`: as many as of others.
+    pub fn set_window(&self, thread: Pid, bytes: Option<u32>) -> Result<()> {
+        let windows = &self.skel.maps.windows;
+        let key = thread.0.to_ne_bytes();
+        match bytes {
+            Some(bytes) => windows.update(&key, &bytes.to_ne_bytes(), MapFlags::ANY)?,
+            // It may never have been there.
+            None => drop(windows.delete(&key)),
+        }
+        Ok(())
+    }
+
     /// Nanoseconds the program has taken on all CPUs, if it measures that.
     pub fn time_spent(&self) -> Result<u64> {
         let values = self.counter(counter::COUNT_TIME)?;
@@ -281,6 +308,9 @@ impl Program {
         Ok(())
     }
 }
+
+/// `PAGE` of `bpf/profiler.bpf.c`.
+const COPIED_PAGE: usize = 4096;
 
 /// A key of `targets`, in memory order.
 fn process_bytes(process: &types::process) -> [u8; 16] {

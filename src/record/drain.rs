@@ -11,6 +11,9 @@ use hashbrown::HashMap;
 
 use super::processes::{FirstSample, Processes, Sampled, Writer};
 use super::sideband::{SideEvent, SideKind};
+use super::unwind::held::Held;
+use super::unwind::windows::Windows;
+use super::unwind::{Code, End, Unwinder};
 use super::wire::{Depths, RingSample, decode};
 use crate::capture::writer::{FULL_FRAME, PlacedSample, Stacks, TOGETHER, TablesFull};
 use crate::event::{LossClass, Pid, Timestamp, sample_flags};
@@ -60,6 +63,14 @@ pub struct Drain {
     pub segment_is_due: bool,
     /// Where the kernel idles, if idle samples are left out and it is known.
     pub idle_text: Option<(u64, u64)>,
+    /// Walks the stacks that were copied.
+    pub unwinder: Option<Unwinder>,
+    /// How much is copied of such stacks.
+    pub windows: Windows,
+    /// Samples with such stacks: what they were walked through is known later.
+    held: Held,
+    /// Of these, those that are being interned together: all their addresses.
+    walked: Vec<u64>,
     /// There is no room for samples any more: they are counted and that is all.
     given_up: bool,
     /// What has come so far.
@@ -118,6 +129,10 @@ impl Drain {
             command: command.map(|pid| (pid, None)),
             segment_is_due: false,
             idle_text: None,
+            unwinder: None,
+            windows: Windows::default(),
+            held: Held::default(),
+            walked: Vec::new(),
             given_up: false,
             totals: Totals::default(),
         }
@@ -147,11 +162,22 @@ impl Drain {
                 self.lose(LossClass::NoRoom, Some(sample.cpu), 1);
                 continue;
             }
+            if sample.copy.is_some() {
+                if !self.held.push(sample.time, sample.weight, record) {
+                    let weight = sample.weight.into();
+                    self.lose(LossClass::RingFull, Some(sample.cpu), weight);
+                }
+                continue;
+            }
             *pair = (sample.user, sample.kernel);
             *taken = Some(sample);
         }
+        self.intern(&samples, pairs.get(..records.len()).unwrap_or(&pairs));
+    }
+
+    /// Takes samples in with their stacks.
+    fn intern(&mut self, samples: &[Option<RingSample<'_>>; TOGETHER], pairs: &[(&[u64], &[u64])]) {
         let mut stacks = [Err(TablesFull); TOGETHER];
-        let pairs = pairs.get(..records.len()).unwrap_or(&pairs);
         self.writer.stacks_together(pairs, &mut stacks);
         for (sample, stacks) in samples.iter().zip(stacks) {
             let Some(sample) = sample else {
@@ -246,10 +272,11 @@ impl Drain {
             // The tables are full to the format's limit. What this batch has written of processes may be in part,
             // so its samples cannot be trusted to them.
             let of_all = self.ready.iter().chain(&self.waiting);
-            let lost = of_all.map(|sample| u64::from(sample.weight)).sum();
-            self.lose(LossClass::TableFull, None, lost);
+            let lost: u64 = of_all.map(|sample| u64::from(sample.weight)).sum();
+            self.lose(LossClass::TableFull, None, lost + self.held.weight());
             self.ready.clear();
             self.waiting.clear();
+            self.held.clear();
             self.start_segment(processes)?;
             while let Some(event) = events.pop_front() {
                 // Nothing is written in the new segment yet, so nothing can be full.
@@ -257,6 +284,7 @@ impl Drain {
             }
         }
         processes.end_batch(horizon);
+        self.unwinder.iter_mut().for_each(Unwinder::tidy);
         if closes {
             self.start_segment(processes)?;
         } else if self.writer.frame_is_full() {
@@ -287,6 +315,8 @@ impl Drain {
         if lost {
             self.look_again();
         }
+        processes.settle_readings(horizon, &mut self.writer)?;
+        self.unwind(processes, horizon);
         let ready = &mut self.ready;
         self.waiting.retain(|waiting| {
             let later = waiting.time > horizon;
@@ -296,7 +326,6 @@ impl Drain {
             later
         });
         self.leave_out_launcher(processes);
-        processes.settle_readings(horizon, &mut self.writer)?;
         let slots = &self.slots;
         let checked = self
             .fresh_leaves
@@ -313,6 +342,79 @@ impl Drain {
                 .sort_unstable_by_key(|sample| std::cmp::Reverse(sample.time));
         }
         Ok(())
+    }
+
+    /// Walks the stacks of samples up to `horizon` that were copied: what was mapped then has been told.
+    fn unwind(&mut self, processes: &Processes, horizon: Timestamp) {
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        let mut walked = std::mem::take(&mut self.walked);
+        let mut records = held.until(horizon).fuse();
+        loop {
+            let mut samples: [Option<RingSample<'_>>; TOGETHER] = [None; TOGETHER];
+            let mut ends = [0; TOGETHER];
+            let mut count = 0;
+            walked.clear();
+            let places = samples.iter_mut().zip(&mut ends);
+            for ((place, end), record) in places.zip(&mut records) {
+                *place = decode(record, self.depths);
+                if let Some(sample) = place {
+                    self.walk(sample, processes, &mut walked);
+                }
+                *end = walked.len();
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            let mut pairs: [(&[u64], &[u64]); TOGETHER] = [(&[], &[]); TOGETHER];
+            let mut start = 0;
+            for ((pair, sample), end) in pairs.iter_mut().zip(&samples).zip(ends) {
+                if let Some(sample) = sample {
+                    *pair = (walked.get(start..end).unwrap_or_default(), sample.kernel);
+                    start = end;
+                }
+            }
+            self.intern(&samples, pairs.get(..count).unwrap_or(&pairs));
+        }
+        drop(records);
+        self.held = held;
+        self.held.drop_until(horizon);
+        self.walked = walked;
+    }
+
+    /// Puts the stack of a sample behind `walked`.
+    fn walk(&mut self, sample: &mut RingSample<'_>, processes: &Processes, walked: &mut Vec<u64>) {
+        let (Some(copy), Some(unwinder)) = (&sample.copy, &mut self.unwinder) else {
+            walked.extend_from_slice(sample.user);
+            return;
+        };
+        let code = Code {
+            process: sample.sampled.key.tgid,
+            space: processes.space(sample.sampled.key, sample.time),
+            time: sample.time,
+        };
+        let done = unwinder.walk(copy, code, self.depths.user, walked);
+        if !sample.short {
+            let copied = copy.words.len() as u32 * 8;
+            let needed = u32::try_from(done.needed)
+                .ok()
+                .filter(|_| done.end != End::Window);
+            self.windows.walked(sample.sampled.tid, copied, needed);
+        }
+        if done.end == End::Depth || (done.end == End::Window && sample.short) {
+            sample.flags |= sample_flags::USER_TRUNCATED;
+            return;
+        }
+        // Inside execve the stack may be that of the program before.
+        let end = done.end.loss().filter(|_| !sample.sampled.in_exec);
+        let by_frame_pointer = LossClass::UnwindFramePointer;
+        let partly = done.by_frame_pointer.then_some(by_frame_pointer);
+        for class in end.into_iter().chain(partly) {
+            self.writer.loss(class, Some(sample.cpu), 1);
+        }
     }
 
     /// Hands samples over until there are no more or a frame is full.
@@ -445,7 +547,8 @@ impl Drain {
         // The writer counts these itself.
         self.totals.samples -= unwritten;
         self.totals.lost += unwritten;
-        let held = self.waiting.len() + self.ready.len();
+        let held = self.waiting.len() + self.ready.len() + self.held.len();
+        self.held.clear();
         self.waiting.clear();
         self.ready.clear();
         self.lose(LossClass::NoRoom, None, held as u64);

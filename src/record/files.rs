@@ -1,14 +1,15 @@
 //! Which file a mapping maps: what tells it from every other file, read while its process lives.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use super::address_space::Mapping;
 use super::host::wall_offset;
 use super::layouts::Layouts;
-use super::maps::{RawMapping, classify};
+use super::maps::{DELETED, RawMapping, classify};
 use super::rooted::Root;
 use crate::elf_file::{self, Headers, open_regular};
 use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid, Timestamp};
@@ -82,11 +83,7 @@ impl Files {
             return;
         }
         let Ok(meta) = opened.metadata() else { return };
-        let version = FileVersion {
-            size: meta.size(),
-            mtime_sec: meta.mtime(),
-            mtime_nsec: meta.mtime_nsec() as u32,
-        };
+        let version = version_of(&meta);
         let seen = file.inode.map(|inode| (inode, version));
         if let Some(build_id) = seen.and_then(|seen| self.build_ids.get(&seen)) {
             file.version = build_id.is_none().then_some(version);
@@ -113,6 +110,40 @@ impl Files {
         let file = Rc::new(file);
         self.known.insert(file.clone());
         file
+    }
+}
+
+/// Opens what `mapping` of `process` maps, as long as it can be had; nothing else that is in its place by now.
+pub(super) fn open_again(process: Pid, mapping: &Mapping) -> Option<File> {
+    let file = &*mapping.file;
+    let mut path = file.path.clone();
+    if file.deleted {
+        path.extend_from_slice(DELETED);
+    }
+    let raw = RawMapping {
+        start: mapping.start,
+        end: mapping.end,
+        file_offset: mapping.file_offset,
+        prot: mapping.prot,
+        path,
+        inode: file.inode,
+        build_id: file.build_id.clone(),
+    };
+    let (opened, _) = open_mapped(process, &raw, None)?;
+    let same = match (&file.build_id, file.version) {
+        (Some(build_id), _) => read_build_id(&opened).as_ref() == Some(build_id),
+        (None, Some(version)) => version_of(&opened.metadata().ok()?) == version,
+        // Labels and files of other kinds, opened by where they are mapped.
+        (None, None) => true,
+    };
+    same.then_some(opened)
+}
+
+fn version_of(meta: &Metadata) -> FileVersion {
+    FileVersion {
+        size: meta.size(),
+        mtime_sec: meta.mtime(),
+        mtime_nsec: meta.mtime_nsec() as u32,
     }
 }
 

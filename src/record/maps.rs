@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use super::procfs::{MapsLine, parse_maps_line};
-pub use crate::event::classify;
 use crate::event::{BuildId, InodeKey, Pid, prot};
+pub use crate::event::{DELETED, classify};
 
 /// A mapping as the kernel tells it, in `/proc` or in the side-band.
 #[derive(Debug, Clone, PartialEq, Eq)]

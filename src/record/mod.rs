@@ -4,6 +4,7 @@
 //! options    what to record          requirements  can it be done    host  facts for the header
 //! target     whom, concretely        launch     a command, held before its exec
 //! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──> ring ──> wire ──> drain ──> capture::writer
+//! unwind     stacks that were copied instead of walked, once it is known what was mapped
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
 //! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
@@ -59,6 +60,7 @@ pub mod signals;
 pub mod symbol_program;
 pub mod table_names;
 pub mod target;
+pub mod unwind;
 pub mod wire;
 
 pub use options::Options;

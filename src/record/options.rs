@@ -31,6 +31,8 @@ pub struct Options {
     pub idle: bool,
     /// Bytes of the ring of each CPU; `None` fits it to the rate.
     pub ring_bytes: Option<u32>,
+    /// How user stacks are walked.
+    pub unwind: Unwind,
     /// Lower the rate when recording takes more than so many percent of one CPU.
     pub cpu_limit: Option<f64>,
     /// Say nothing unless something is wrong.
@@ -54,6 +56,17 @@ impl Event {
             Event::CpuClock => "cpu-clock",
         }
     }
+}
+
+/// How user stacks are walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwind {
+    /// By unwind information where the machine can do that, and along frame pointers where that ends.
+    Auto,
+    /// Along frame pointers, in the kernel.
+    FramePointers,
+    /// By unwind information, of a copy of the stack.
+    Dwarf,
 }
 
 /// How often to sample.

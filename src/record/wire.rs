@@ -2,6 +2,7 @@
 
 use super::bpf::types::{sample_flag, sample_head};
 use super::processes::Sampled;
+use super::unwind::StackCopy;
 use crate::event::{Pid, ProcessKey, Timestamp, sample_flags};
 
 /// A sample as it comes out of the ring.
@@ -21,8 +22,10 @@ pub struct RingSample<'a> {
     pub sampled: Sampled,
     /// Kernel stack, leaf first.
     pub kernel: &'a [u64],
-    /// User stack, leaf first.
+    /// User stack, leaf first; of one that was copied only the leaf.
     pub user: &'a [u64],
+    /// What is needed to walk a user stack that was copied instead.
+    pub copy: Option<StackCopy<'a>>,
 }
 
 /// How deep stacks were asked for: a stack of that length is taken to be cut.
@@ -47,14 +50,22 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
     let (before, addresses, after) = unsafe { stacks.align_to::<u64>() };
     let kernel_len = usize::try_from(head.kernel_frames).unwrap_or(0);
     let user_len = usize::try_from(head.user_frames).unwrap_or(0);
-    if !before.is_empty() || !after.is_empty() || addresses.len() != kernel_len + user_len {
+    if !before.is_empty() || !after.is_empty() {
         return None;
     }
+    let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
     let (kernel, user) = addresses.split_at_checked(kernel_len)?;
+    let (copy, user) = if told(sample_flag::SAMPLE_COPIED) {
+        let copy = StackCopy::decode(user, user_len)?;
+        (Some(copy), copy.leaf())
+    } else if user.len() == user_len {
+        (None, user)
+    } else {
+        return None;
+    };
     let kernel = without_interrupted_code(kernel, user);
 
     let bit = |has: bool, flag: u8| if has { flag } else { 0 };
-    let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
     let kernel_thread = told(sample_flag::SAMPLE_KTHREAD);
     let in_exec = told(sample_flag::SAMPLE_IN_EXEC);
     let short = told(sample_flag::SAMPLE_SHORT);
@@ -65,15 +76,16 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
             depth
         }
     };
-    let flags = bit(user_len >= kept(depths.user), sample_flags::USER_TRUNCATED)
-        | bit(
-            kernel_len >= kept(depths.kernel),
-            sample_flags::KERNEL_TRUNCATED,
-        )
-        | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
+    let flags = bit(
+        copy.is_none() && user_len >= kept(depths.user),
+        sample_flags::USER_TRUNCATED,
+    ) | bit(
+        kernel_len >= kept(depths.kernel),
+        sample_flags::KERNEL_TRUNCATED,
+    ) | bit(told(sample_flag::SAMPLE_IN_KERNEL), sample_flags::IN_KERNEL)
         | bit(in_exec, sample_flags::IN_EXEC)
         | bit(
-            !kernel_thread && !told(sample_flag::SAMPLE_EXITING) && user_len == 0,
+            !kernel_thread && !told(sample_flag::SAMPLE_EXITING) && user.is_empty(),
             sample_flags::USER_UNREADABLE,
         );
     Some(RingSample {
@@ -96,6 +108,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         },
         kernel,
         user,
+        copy,
     })
 }
 

@@ -141,7 +141,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-fn cut_start(text: &str, width: usize) -> String {
+/// `text` in at most `width` columns, without its beginning.
+pub(super) fn cut_start(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

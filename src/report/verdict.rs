@@ -135,9 +135,16 @@ pub fn losses(about: &About) -> Vec<String> {
     };
     let lost = list("lost by cause", LossClass::is_lost_sample);
     let other = list("left out or missing", |c| {
-        !c.is_lost_sample() && !is_truncation(c)
+        !c.is_lost_sample() && !is_truncation(c) && !is_of_unwinding(c)
     });
-    lost.into_iter().chain(other).collect()
+    let ended = list(
+        "user stacks that could not be walked to the root",
+        LossClass::is_unwind_end,
+    );
+    let partly = list("user stacks walked in part", |c| {
+        c == LossClass::UnwindFramePointer
+    });
+    [lost, other, ended, partly].into_iter().flatten().collect()
 }
 
 /// How frames were named.
@@ -263,6 +270,10 @@ fn in_samples(count: u64) -> String {
     format!("in {count} sample{plural}")
 }
 
+fn is_of_unwinding(class: LossClass) -> bool {
+    class.is_unwind_end() || class == LossClass::UnwindFramePointer
+}
+
 fn is_truncation(class: LossClass) -> bool {
     matches!(class, LossClass::UserTruncated | LossClass::KernelTruncated)
 }
@@ -379,6 +390,26 @@ mod tests {
                 "left out or missing: idle 7",
                 "truncated stacks: in 3 samples",
                 "capture: complete, ended by the time asked for",
+            ]
+        );
+    }
+
+    #[test]
+    fn why_walks_of_stacks_ended() {
+        let mut about = about();
+        about.losses = [
+            (LossClass::UnwindNoInfo, 4),
+            (LossClass::UnwindWindow, 2),
+            (LossClass::UnwindFramePointer, 9),
+            (LossClass::Idle, 7),
+        ]
+        .into();
+        assert_eq!(
+            losses(&about),
+            [
+                "left out or missing: idle 7",
+                "user stacks that could not be walked to the root: no unwind info 4, stack window 2",
+                "user stacks walked in part: by frame pointers through generated code 9",
             ]
         );
     }

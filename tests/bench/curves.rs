@@ -4,6 +4,8 @@
 //! `make bench-curves` (needs no root). Captures are written by the library's own writer, with the code of this very program
 //! as what was sampled, so that there are names to find; `profiler report --folded` is then run on them as users run it, and
 //! its wall time, CPU time and peak memory are printed (median of the rounds, the capture in the page cache).
+//!
+//! The last part is no curve: what reports of parts of one capture cost, against that of all of it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,11 +24,11 @@ use support::{machine, say};
 #[derive(Parser)]
 #[command(about = "Measures how the cost of a report grows")]
 struct Args {
-    /// samples, stacks, processes, mappings
+    /// samples, stacks, processes, mappings, selections
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "samples,stacks,processes,mappings"
+        default_value = "samples,stacks,processes,mappings,selections"
     )]
     curves: Vec<String>,
     /// Up to 100 million samples: takes a GB of disk
@@ -47,8 +49,8 @@ struct Args {
     /// Where the results are written
     #[arg(short, long, default_value = "bench-curves.json")]
     output: PathBuf,
-    /// Writes one capture: SAMPLES STACKS PROCESSES MAPPINGS APART
-    #[arg(long, hide = true, num_args = 5)]
+    /// Writes one capture: SAMPLES STACKS PROCESSES MAPPINGS APART SEGMENT
+    #[arg(long, hide = true, num_args = 6)]
     generate: Option<Vec<u64>>,
     #[arg(long, hide = true)]
     bench: bool,
@@ -97,6 +99,7 @@ fn generate(args: &Args, shape: &Shape, path: &Path) -> Result<()> {
         shape.processes,
         shape.mappings,
         shape.apart.into(),
+        shape.segment,
     ];
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--work").arg(path).arg("--generate");
@@ -107,8 +110,8 @@ fn generate(args: &Args, shape: &Shape, path: &Path) -> Result<()> {
 }
 
 fn write_capture(numbers: &[u64], path: &Path) -> Result<()> {
-    let [samples, stacks, processes, mappings, apart] = *numbers else {
-        anyhow::bail!("five numbers are needed");
+    let [samples, stacks, processes, mappings, apart, segment] = *numbers else {
+        anyhow::bail!("six numbers are needed");
     };
     let shape = Shape {
         samples,
@@ -116,28 +119,95 @@ fn write_capture(numbers: &[u64], path: &Path) -> Result<()> {
         processes,
         mappings,
         apart: apart != 0,
+        segment,
         ..USUAL
     };
     capture(shape, &Program::this(), File::create(path)?);
     Ok(())
 }
 
-/// One report of the capture.
-fn report(args: &Args, path: &Path) -> Result<Used> {
+/// One report of the capture, with `options`.
+fn report(args: &Args, options: &[&str], path: &Path) -> Result<Used> {
     let mut command = Command::new(&args.profiler);
-    command.arg("report").arg(&args.view).arg(path);
+    command
+        .arg("report")
+        .arg(&args.view)
+        .args(options)
+        .arg(path);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok(measured::run(&mut command)?)
+}
+
+fn runs(args: &Args, options: &[&str], path: &Path) -> Result<Vec<Used>> {
+    report(args, options, path)?;
+    let rounds = 0..args.rounds;
+    rounds.map(|_| report(args, options, path)).collect()
+}
+
+/// What is selected of a capture whose segments are of a minute, as the recorder's are.
+const SELECTIONS: [&[&str]; 6] = [
+    &[],
+    &["--time", "0%..1%"],
+    &["--time", "50%..51%"],
+    &["--time", "99%..100%"],
+    &["--pid", "1003"],
+    &["--by", "cpu"],
+];
+
+fn selections(args: &Args, large: bool, path: &Path) -> Result<Value> {
+    let shape = Shape {
+        samples: if large { 100 } else { 10 } * MILLION,
+        processes: 8,
+        segment: 60,
+        ..USUAL
+    };
+    generate(args, &shape, path)?;
+    println!(
+        "\n{:>24}  {:>8}  {:>8}  {:>8}  {:>12}",
+        "of 10 million samples", "wall", "CPU", "memory", "of the whole"
+    );
+    let mut rows = Vec::new();
+    let mut whole = None;
+    for options in SELECTIONS {
+        let name = if options.is_empty() {
+            "all".to_owned()
+        } else {
+            options.join(" ")
+        };
+        say(&format!("selections: {name}"));
+        let runs = runs(args, options, path)?;
+        let of = |what: fn(&Used) -> f64| Summary::of(runs.iter().map(what)).context("no rounds");
+        let (wall, cpu, rss) = (
+            of(|used| used.wall)?,
+            of(|used| used.cpu)?,
+            of(|used| used.rss as f64)?,
+        );
+        let share = wall.median / *whole.get_or_insert(wall.median);
+        println!(
+            "{name:>24}  {:>6.3} s  {:>6.3} s  {:>5.1} MB  {:>10.1} %",
+            wall.median,
+            cpu.median,
+            rss.median / 1e6,
+            share * 100.0,
+        );
+        rows.push(json!({
+            "options": options,
+            "samples": shape.samples,
+            "wall": wall,
+            "cpu": cpu,
+            "rss": rss,
+            "share": share,
+        }));
+    }
+    fs::remove_file(path)?;
+    Ok(rows.into())
 }
 
 fn measure(args: &Args, shape: &Shape, path: &Path) -> Result<Value> {
     generate(args, shape, path)?;
     let bytes = fs::metadata(path)?.len();
     // The first run brings everything into the page cache.
-    report(args, path)?;
-    let runs: Vec<Used> = (0..args.rounds)
-        .map(|_| report(args, path))
-        .collect::<Result<_>>()?;
+    let runs = runs(args, &[], path)?;
     fs::remove_file(path)?;
     let of = |what: fn(&Used) -> f64| Summary::of(runs.iter().map(what)).context("no rounds");
     Ok(json!({
@@ -171,6 +241,11 @@ fn main() -> Result<()> {
     );
     let mut results = serde_json::Map::new();
     for curve in &args.curves {
+        if curve == "selections" {
+            let rows = selections(&args, args.large, &args.work.join("curve.bprof"))?;
+            results.insert(curve.clone(), rows);
+            continue;
+        }
         let suffix = if curve == "mappings" {
             " of each of 10 processes"
         } else {

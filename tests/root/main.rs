@@ -27,3 +27,5 @@ mod roundtrip;
 mod soak;
 mod stacks;
 mod targets;
+#[cfg(target_arch = "x86_64")]
+mod unwind;

@@ -547,7 +547,7 @@ fn what_is_no_capture_is_refused_with_a_reason() {
     };
     assert!(patched(16, 2).contains("version 2, this program reads version 1"));
     assert_eq!(patched(18, 9), "readable");
-    assert!(patched(24, 4).contains("features 0x4"));
+    assert!(patched(24, 8).contains("features 0x8"));
     assert_eq!(patched(32, 4), "readable");
 }
 

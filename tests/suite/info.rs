@@ -174,6 +174,6 @@ fn nothing_missing_is_an_empty_list() {
         let found = as_json(&missing(capture, root, &["--json"]).ok());
         assert_eq!(found["missing"], json!([]), "{capture}");
     }
-    let run = Run::of(profiler(&["--json"]).arg(golden("calls.bprof")));
-    assert_eq!(run.code, Some(2), "--json alone is wrong usage");
+    let run = Run::of(profiler(&["--json", "--folded"]).arg(golden("calls.bprof")));
+    assert_eq!(run.code, Some(2), "folded lines are no JSON");
 }

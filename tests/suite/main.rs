@@ -10,6 +10,7 @@ mod golden;
 mod hostile;
 mod import;
 mod info;
+mod merge;
 mod pack;
 mod packed;
 mod property;

@@ -73,6 +73,13 @@ fn tables_look_as_ever() {
             ("top.json", &["--top=4", "--json"]),
             ("tree.txt", &["--tree"]),
             ("tree.csv", &["--tree", "--csv"]),
+            ("top-lines.txt", &["--top=8", "--lines"]),
+            ("top-by-comm.txt", &["--top=3", "--by=comm"]),
+            ("top-by-thread.csv", &["--top=2", "--by=thread", "--csv"]),
+            (
+                "tree-by-process.txt",
+                &["--tree", "--by=process", "--min-percent=5"],
+            ),
         ] {
             check(
                 &format!("{version}-{name}-{view}"),

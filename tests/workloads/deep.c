@@ -15,6 +15,11 @@ NOINLINE void deep_spin(uint64_t budget) {
 
 NOINLINE void dive(int depth, uint64_t budget) {
     OWN_FRAME();
+#ifdef PAD
+    volatile char block[PAD];
+    block[0] = (char)depth;
+    __asm__ volatile("" : : "r"(block) : "memory");
+#endif
     if (depth > 1)
         dive(depth - 1, budget);
     else

@@ -178,11 +178,9 @@ impl<'a> Sieve<'a> {
         if !(filter.host && in_time && on_cpu && event.is_none_or(|event| *event)) {
             return false;
         }
-        if !(asked.pids.is_empty() && asked.tids.is_empty() && asked.comms.is_empty())
-            && !self
-                .tasks
-                .get(sample.task, || task(asked, sample, segment, tables))
-        {
+        let any_task = asked.pids.is_empty() && asked.tids.is_empty() && asked.comms.is_empty();
+        let of_task = || task(asked, sample, segment, tables);
+        if !any_task && !self.tasks.get(sample.task, of_task) {
             return false;
         }
         let program = || {

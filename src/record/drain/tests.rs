@@ -20,6 +20,7 @@ use crate::record::maps::{RawMapping, read_executable};
 use crate::record::output::Output;
 use crate::record::processes::Scope;
 use crate::record::procfs;
+use crate::record::unwind::{Unwinder, copies};
 use crate::record::wire::tests::{bytes, record};
 use crate::timeline::{self, Timeline};
 
@@ -157,6 +158,25 @@ impl Rig {
             comm,
         };
         self.drain.take(&[bytes(&record(&head, &[address]))]);
+    }
+
+    /// A sample with registers and one word of stack in place of a user stack.
+    fn copied_sample(&mut self, time: u64, who: Who, address: u64) {
+        let head = sample_head {
+            time,
+            start_time: who.start,
+            cgroup_id: 0,
+            tgid: who.tgid,
+            tid: who.tgid,
+            exec_id: who.exec,
+            cpu: 0,
+            kernel_frames: 0,
+            user_frames: 1,
+            flags: sample_flag::SAMPLE_COPIED,
+            comm: [0; 16],
+        };
+        let copy = copies::words(&[(16, address), (7, 0x7000)], 0x7000, &[5]);
+        self.drain.take(&[bytes(&record(&head, &copy))]);
     }
 
     /// Places what has come up to `time`.
@@ -895,4 +915,35 @@ mod own {
         let kept = rig.processes.mappings_kept(pid);
         assert!(kept <= before + 52, "{kept} mappings kept, {before} before");
     }
+}
+
+/// What is walked later has the mappings of its own time, its leaf whatever becomes of the walk, and the reason why that
+/// ended.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_copied_stack_waits_until_its_mappings_are_told() {
+    let mut rig = Rig::new(Scope::All, None);
+    rig.drain.unwinder = Unwinder::new();
+    let who = Who {
+        tgid: NOBODY,
+        start: 95,
+        exec: 1,
+        comm: "",
+    };
+    rig.fork(100, NOBODY + 1, NOBODY);
+    rig.exec(200, NOBODY, "a");
+    rig.copied_sample(230, who, 0x9000);
+    rig.copied_sample(250, who, 0x9020);
+    rig.batch(225);
+    assert_eq!(rig.drain.totals.samples, 0);
+    rig.map(210, NOBODY, 0x1000, "/a");
+    rig.map(240, NOBODY, 0x9000, "/late.so");
+    rig.batch(300);
+    assert_eq!(rig.drain.totals.samples, 2);
+    let (samples, losses) = rig.finish();
+    let places: Vec<_> = samples.iter().map(|s| s.place.as_str()).collect();
+    assert_eq!(places, ["", "/late.so+0x20"]);
+    assert_eq!(losses.of_class(LossClass::UnwindUnmapped), 1);
+    assert_eq!(losses.of_class(LossClass::UnwindNoInfo), 1);
+    assert_eq!(losses.lost_samples(), 0);
 }

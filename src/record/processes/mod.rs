@@ -16,7 +16,7 @@ pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
 use self::reread::Reading;
 use self::write::{place_in, write};
-use super::address_space::Mapping;
+use super::address_space::{AddressSpace, Mapping};
 use super::cgroups::Cgroups;
 use super::files::Files;
 use super::host;
@@ -442,6 +442,13 @@ impl Processes {
             self.code_changed(pid);
         }
         Ok(())
+    }
+
+    /// What a process had mapped at `time`, as far as that has been told.
+    pub fn space(&self, key: ProcessKey, time: Timestamp) -> Option<&AddressSpace> {
+        let process = self.by_pid.get(&key.tgid)?.get(self.find(key)?)?;
+        let at = process.images.iter().rposition(|i| i.since <= time);
+        Some(&process.images.get(at.unwrap_or(0))?.space)
     }
 
     /// The process of a sample in the open segment, written there now if it was not.

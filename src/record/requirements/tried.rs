@@ -36,6 +36,8 @@ fn load() -> anyhow::Result<()> {
             user: depth,
             kernel: depth,
         },
+        window: 0,
+        also_walk: false,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),
         possible: cpus::possible_count()?,

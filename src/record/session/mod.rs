@@ -30,6 +30,7 @@ use super::progress::Live;
 use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
+use super::unwind::Unwinder;
 use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
@@ -208,7 +209,11 @@ fn record(
         .map_err(|err| Failed::AtStart(room::not_begun(err, options)))?;
     writer.set_time_unit(TIME_UNIT);
     let limited = room::limit(options, &mut writer);
-    let drain = RefCell::new(Drain::new(writer, setup.depths, setup.command));
+    let mut drain = Drain::new(writer, setup.depths, setup.command);
+    if setup.copies {
+        drain.unwinder = Unwinder::new();
+    }
+    let drain = RefCell::new(drain);
     let mut rings = Rings::new().map_err(Failed::AtStart)?;
     for ring in setup.program.rings() {
         rings
@@ -353,6 +358,7 @@ impl Session<'_> {
             self.setup.rate,
             self.setup.sampling.event,
             self.setup.ring_bytes,
+            self.setup.copies,
         );
         // One beyond all clocks is none.
         let deadline = self
@@ -433,6 +439,10 @@ impl Session<'_> {
         let mut drain = self.drain.borrow_mut();
         let processes = &mut self.setup.processes;
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
+        for (thread, window) in drain.windows.take_changes() {
+            // Where it cannot be told, more is copied than is needed.
+            let _ = self.setup.program.set_window(thread, window);
+        }
         // All that was told before the snapshot has come.
         processes.snapshot_done();
         self.jit.follow(processes);

@@ -8,13 +8,13 @@ use super::cpus::CpuWatch;
 use crate::event::Pid;
 use crate::record::bpf::{Config, Filter, Program};
 use crate::record::kernel_names::KernelNames;
-use crate::record::options::{Event, Options, Rate};
+use crate::record::options::{Event, Options, Rate, Unwind};
 use crate::record::processes::{Processes, Scope};
 use crate::record::sampler::{self, SamplingEvents, Where};
 use crate::record::sideband::{self, SideBand};
 use crate::record::target::Found;
 use crate::record::wire::Depths;
-use crate::record::{cpus, host, procfs};
+use crate::record::{cpus, host, procfs, unwind};
 
 /// Deeper stacks than this are not kept, whatever the kernel would walk.
 const DEEPEST: usize = 4096;
@@ -31,6 +31,8 @@ pub(super) struct Setup {
     pub processes: Processes,
     pub rate: Rate,
     pub ring_bytes: u32,
+    /// Stacks are copied.
+    pub copies: bool,
     pub depths: Depths,
     /// CPUs at the start.
     pub online: usize,
@@ -58,16 +60,45 @@ impl Setup {
             user: depth,
             kernel: depth,
         };
-        let ring_bytes = options.ring_bytes.unwrap_or_else(|| ring_size(rate, event));
-        let mut program = Program::load(&Config {
+        let mut copies = match options.unwind {
+            Unwind::FramePointers => false,
+            Unwind::Auto => unwind::IS_SUPPORTED,
+            Unwind::Dwarf if unwind::IS_SUPPORTED => true,
+            Unwind::Dwarf => bail!(
+                "--unwind dwarf is there for x86-64 only; --unwind fp walks stacks along frame pointers"
+            ),
+        };
+        let ring_bytes = options
+            .ring_bytes
+            .unwrap_or_else(|| ring_size(rate, event, copies));
+        let config = Config {
             filter: filter(found, command, options.inherit)?,
             skip_idle: !options.idle,
             measured: options.cpu_limit.is_some(),
             depths,
+            window: if copies { unwind::WINDOW } else { 0 },
+            also_walk: options.unwind == Unwind::Auto,
             ring_bytes,
             online: &online,
             possible: cpus::possible_count()?,
-        })?;
+        };
+        let mut degraded = Vec::new();
+        let mut warn = |text: String| {
+            say(text.clone());
+            degraded.push(text);
+        };
+        let mut program = match Program::load(&config) {
+            // What copies stacks needs more of the kernel.
+            Err(_) if copies && options.unwind == Unwind::Auto => {
+                copies = false;
+                warn("this kernel cannot copy stacks (5.15 can): user stacks are walked along frame pointers".into());
+                Program::load(&Config {
+                    window: 0,
+                    ..config
+                })?
+            }
+            loaded => loaded?,
+        };
         let names = KernelNames::prepare();
         if !options.idle && names.idle_text.is_some() {
             program.set_idle_text(names.idle_text)?;
@@ -88,11 +119,6 @@ impl Setup {
             Where::Cpus(online.clone())
         } else {
             Where::Threads(threads.clone())
-        };
-        let mut degraded = Vec::new();
-        let mut warn = |text: String| {
-            say(text.clone());
-            degraded.push(text);
         };
         let sampling = SamplingEvents::open(event, rate, &places, program.fd(), &mut warn)?;
         sampling.tell_throttling(&side_band);
@@ -118,6 +144,7 @@ impl Setup {
             processes,
             rate,
             ring_bytes,
+            copies,
             depths,
             online: online.len(),
             cpus,
@@ -178,24 +205,28 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
     }
 }
 
-/// Room for about a second of usual stacks: the recorder looks far more often, but may be kept from it.
-fn ring_size(rate: Rate, event: Event) -> u32 {
-    const USUAL: u64 = 512;
+/// Room for about a second of usual stacks, half of one when they are copied: the recorder looks far more often, but may be
+/// kept from it.
+fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
+    let (usual, least, most) = match copies {
+        false => (512, 256 << 10, 2 << 20),
+        true => (4096, 1 << 20, 4 << 20),
+    };
     let bytes = expected_hz(rate, event)
-        .saturating_mul(USUAL)
-        .clamp(256 << 10, 2 << 20);
+        .saturating_mul(usual)
+        .clamp(least, most);
     bytes.next_power_of_two() as u32
 }
 
 /// Kernel memory for each CPU at the default rate, in bytes: the ring of samples and that of process events.
 pub fn memory_per_cpu() -> u64 {
-    u64::from(ring_size(Rate::Frequency(99), Event::CpuClock)) + sideband::RING_BYTES as u64
+    u64::from(ring_size(Rate::Frequency(99), Event::CpuClock, false)) + sideband::RING_BYTES as u64
 }
 
 /// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks.
-pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32) -> Duration {
-    const DEEP: u64 = 1024;
-    let rate = expected_hz(rate, event).saturating_mul(DEEP).max(1);
+pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32, copies: bool) -> Duration {
+    let deep = if copies { 16 << 10 } else { 1024 };
+    let rate = expected_hz(rate, event).saturating_mul(deep).max(1);
     Duration::from_micros(u64::from(ring_bytes / 4) * 1_000_000 / rate)
         .clamp(Duration::from_millis(10), SLOWEST_POLL)
 }

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use hashbrown::HashMap;
+use inferno::flamegraph::color::BackgroundColor;
 use inferno::flamegraph::{self, TextTruncateDirection};
 
 use super::{Joined, Side};
 use crate::profile::{Callees, FrameKind, Row, StackId, Stacks};
 use crate::report::folded::{NO_FRAMES, TRUNCATED};
-use crate::report::layout::share;
+use crate::report::layout::{cut_start, share};
 use crate::report::text;
 
 /// Writes `root;...;leaf BEFORE AFTER`, each stack once, callers before their callees, callees in the order of their names.
@@ -29,6 +30,8 @@ pub fn folded(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
 
 /// What both counts are scaled to for the picture.
 const MILLION: u64 = 1_000_000;
+/// Columns of each path in the title.
+const TITLE_PATH: usize = 45;
 /// Frames that are drawn at most, about.
 const MOST_FRAMES: usize = 1 << 15;
 
@@ -47,15 +50,17 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         left_out = format!("; frames below {:.2} % left out", options.min_width);
     };
     let (before, after) = (&joined.before.0, &joined.after.0);
-    let name = |side: &Side| text::folded(&side.path.to_string_lossy()).into_owned();
-    let gone = percent_gone(joined);
-    options.title =
-        text::xml(&format!("{} compared with {}", name(after), name(before))).into_owned();
+    let name = |side: &Side| {
+        let path = text::folded(&side.path.to_string_lossy()).into_owned();
+        text::xml(&cut_start(&path, TITLE_PATH)).into_owned()
+    };
+    options.title = format!("{} compared with {}", name(after), name(before));
     options.subtitle = Some(format!(
-        "width: share of CPU time after ({} samples); red: more in the frame itself than before ({} samples), blue: less; \
-         {gone:.1} % of before is of stacks that are gone and have no width{left_out}",
-        after.samples, before.samples
+        "width: CPU time after; red: more of it in the frame itself than before, blue: less; {:.1} % of before is gone, not \
+         drawn{left_out}",
+        percent_gone(joined)
     ));
+    options.bgcolors = Some(BackgroundColor::Grey);
     options.count_name = "millionths of CPU time".to_owned();
     options.deterministic = true;
     options.text_truncate_direction = TextTruncateDirection::Right;
@@ -374,10 +379,7 @@ mod tests {
             svg.contains("rgb(255,100,100)") && svg.contains("rgb(220,220,255)"),
             "{svg}"
         );
-        assert!(
-            svg.contains("20.0 % of before is of stacks that are gone"),
-            "{svg}"
-        );
+        assert!(svg.contains("20.0 % of before is gone, not drawn"), "{svg}");
         let same = before_twice();
         let svg = text(flamegraph, &same);
         let (_, frames) = svg.split_once("<svg id=\"frames\"").unwrap();

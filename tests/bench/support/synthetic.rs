@@ -80,6 +80,8 @@ pub struct Shape {
     /// Every process has its code elsewhere and runs all the time; otherwise they come one after the other, sixteen at a
     /// time, with their code in the same place.
     pub apart: bool,
+    /// Seconds after which a segment ends, as the recorder ends them; 0: only when it is full.
+    pub segment: u64,
 }
 
 /// A server with a few threads of deep stacks.
@@ -91,6 +93,7 @@ pub const DEEP: Shape = Shape {
     processes: 1,
     mappings: 8,
     apart: false,
+    segment: 0,
 };
 /// Small programs in C.
 pub const SHORT: Shape = Shape {
@@ -242,7 +245,8 @@ impl<'a> Feed<'a> {
 
     /// Writes sample `i`, and what it needs first.
     pub fn sample<W: Write>(&mut self, writer: &mut CaptureWriter<W>, i: u64) {
-        if writer.segment_is_full() {
+        let samples = self.shape.segment * 1_000_000_000 / PERIOD;
+        if writer.segment_is_full() || (samples > 0 && i > 0 && i.is_multiple_of(samples)) {
             self.start_segment(writer);
         }
         let late = self.random.below(600);

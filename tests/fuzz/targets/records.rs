@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
             } else {
                 depths.user
             };
-            assert_eq!(cut, sample.user.len() >= depth);
+            assert_eq!(cut, sample.copy.is_none() && sample.user.len() >= depth);
             assert!(sample.weight >= 1);
         }
     }

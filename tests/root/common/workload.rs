@@ -94,6 +94,45 @@ pub const REMAP: Program = program("remap.c", "remap", &[]);
 pub const CLOCK: Program = program("clock.c", "clock", &[]);
 pub const BPFRUN: Program = program("bpfrun.c", "bpfrun", &[]);
 pub const VSYSCALL: Program = program("vsyscall.c", "vsyscall", &[]);
+/// Against what the other programs are built with.
+macro_rules! without_frame_pointers {
+    ($($more:literal),*) => {
+        &["-fomit-frame-pointer", "-momit-leaf-frame-pointer", $($more),*]
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW: Program = program("shadow.c", "shadow", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_STATIC: Program = program(
+    "shadow.c",
+    "shadow_static",
+    without_frame_pointers!("-static", "-no-pie"),
+);
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_STATIC_PIE: Program = program(
+    "shadow.c",
+    "shadow_spie",
+    without_frame_pointers!("-static-pie", "-fPIE"),
+);
+/// For debuggers only.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_DEBUG_FRAME: Program = program(
+    "shadow.c",
+    "shadow_debug",
+    without_frame_pointers!(
+        "-g",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables"
+    ),
+);
+/// With more stack than is copied of one.
+#[cfg(target_arch = "x86_64")]
+pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=1000"]);
+#[cfg(target_arch = "x86_64")]
+pub const LIES: Program = program("lies.c", "lies", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const BURN_NO_FP: Program =
+    program("burn.rs", "burn_no_fp", &["-C", "force-frame-pointers=no"]);
 pub const BAD_FILE: Program = program("badfile.c", "libbadfile.so", &["-shared", "-fPIC"]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);

@@ -138,7 +138,14 @@ fn wrong_usage_is_exit_2() {
     ] {
         assert_eq!(Run::report(options, &capture).code, Some(2), "{options:?}");
     }
-    assert_eq!(Run::of(&mut profiler::<&str>(&[])).code, Some(2));
+    // Where no capture is named, it is the one that `record` writes then.
+    let unnamed = |dir: &std::path::Path| Run::of(profiler::<&str>(&[]).current_dir(dir));
+    let found = unnamed(bench.dir.path());
+    assert_eq!(found.err, "profiler: reading run.bprof\n");
+    assert_eq!(found.ok(), Run::report(&[], &capture).ok());
+    let run = unnamed(std::path::Path::new("/proc"));
+    assert_eq!(run.code, Some(1));
+    assert!(run.err.contains("no capture was named"), "{}", run.err);
     let run = Run::report(&["--symfs", "/nowhere/at/all"], &capture);
     assert_eq!(run.code, Some(1));
     assert!(

@@ -73,6 +73,8 @@ fn views_that_cannot_be_combined_are_wrong_usage() {
         &["--folded", "--csv"],
         &["--missing", "--csv"],
         &["--tree", "--sort", "self"],
+        &["--html", "x", "--json"],
+        &["--diff", "x", "--html", "y"],
         &["--sort", "name"],
         &["--diff", "x", "--tree"],
         &["--diff", "x", "--standard"],

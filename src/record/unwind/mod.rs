@@ -1,0 +1,41 @@
+//! User stacks of code that keeps no frame pointers: walked here, from what the sampling program has copied, by the unwind
+//! information of the mapped files.
+//!
+//! ```text
+//! copy    registers and stack memory of one sample        registers   their values while the walk goes up
+//! tables  the unwind information of one file              files       those of all files that were walked through
+//! rule    how one address gets to its caller, compiled    eval        the same for what cannot be compiled
+//! held    copies, until what their samples need is known  walk        address by address to the root
+//! windows how much of a thread's stack is copied
+//! ```
+//!
+//! A frame is never made up: each address lies in code that was mapped at that time, each step goes up the stack, and a walk that
+//! cannot go on ends there, with a reason that is counted. Stack contents are forgotten with the walk; only addresses
+//! reach the capture.
+//!
+//! All files here are hostile. What is done for one address is bounded (see the constants in [`tables`] and [`eval`]), and a walk
+//! has no more steps than a stack has frames.
+
+mod copy;
+mod eval;
+mod files;
+pub mod held;
+mod registers;
+mod rule;
+pub mod tables;
+mod walk;
+pub mod windows;
+
+pub use copy::StackCopy;
+#[cfg(test)]
+pub(crate) use copy::tests as copies;
+pub use walk::{Code, End, Unwinder, Walked};
+
+/// Bytes of a user stack that are copied at most, what lies below the stack pointer included.
+pub const WINDOW: u32 = 32 << 10;
+
+/// Whether stacks can be walked here on this architecture.
+pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! From the leaf to the root.
+
+use gimli::UnwindContext;
+
+use super::copy::StackCopy;
+use super::files::Files;
+use super::registers::{RBP, Registers};
+use super::rule::{Cache, Rule, Step, check_up, compile};
+use super::{IS_SUPPORTED, eval};
+use crate::event::{LossClass, MappedKind, Pid, Timestamp};
+use crate::record::address_space::{AddressSpace, Mapping};
+
+/// What code a sampled process ran.
+#[derive(Clone, Copy)]
+pub struct Code<'s> {
+    /// The process, whose files are read while it lives.
+    pub process: Pid,
+    /// What was mapped, if anything is known of it.
+    pub space: Option<&'s AddressSpace>,
+    /// When.
+    pub time: Timestamp,
+}
+
+/// Why a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At the first function of the thread.
+    Root,
+    /// The stack has as many frames as are kept.
+    Depth,
+    /// At code without unwind information.
+    NoInfo,
+    /// The stack goes on beyond what was copied.
+    Window,
+    /// What is said of the caller's frame cannot be true.
+    BadFrame,
+    /// The return address is in no code known to be mapped.
+    Unmapped,
+}
+
+impl End {
+    /// What is to be counted.
+    pub fn loss(self) -> Option<LossClass> {
+        match self {
+            End::Root | End::Depth => None,
+            End::NoInfo => Some(LossClass::UnwindNoInfo),
+            End::Window => Some(LossClass::UnwindWindow),
+            End::BadFrame => Some(LossClass::UnwindBadFrame),
+            End::Unmapped => Some(LossClass::UnwindUnmapped),
+        }
+    }
+}
+
+/// What became of a walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walked {
+    /// Why it ended.
+    pub end: End,
+    /// It went through code where only frame pointers could be followed.
+    pub by_frame_pointer: bool,
+    /// How far up the copy it came, in bytes.
+    pub needed: u64,
+}
+
+/// Walks stacks.
+pub struct Unwinder {
+    files: Files,
+    cache: Cache,
+    context: UnwindContext<usize>,
+}
+
+impl Unwinder {
+    /// `None` where stacks cannot be walked here.
+    pub fn new() -> Option<Unwinder> {
+        IS_SUPPORTED.then(|| Unwinder {
+            files: Files::default(),
+            cache: Cache::new(),
+            context: UnwindContext::new(),
+        })
+    }
+
+    /// Gives back what is not needed any more. To be called after each batch.
+    pub fn tidy(&mut self) {
+        self.files.tidy();
+    }
+
+    /// Puts the stack's addresses behind those in `stack`, leaf first, at most `depth`.
+    pub fn walk(
+        &mut self,
+        copy: &StackCopy<'_>,
+        code: Code<'_>,
+        depth: usize,
+        stack: &mut Vec<u64>,
+    ) -> Walked {
+        let mut registers = copy.registers();
+        let mut walk = Walk {
+            code,
+            mapping: None,
+            by_frame_pointer: false,
+            follows_call: false,
+        };
+        let start = stack.len();
+        stack.push(registers.ip());
+        // The leaf is where it runs, a caller behind its call.
+        let mut runs = true;
+        let mut frames = 1;
+        let end = loop {
+            if frames >= depth {
+                break End::Depth;
+            }
+            let at = registers.ip().wrapping_sub(u64::from(!runs));
+            runs = match self.step(&mut walk, at, &mut registers, copy) {
+                Ok(is_signal) => is_signal,
+                Err(end) => break end,
+            };
+            let next = registers.ip();
+            if next == 0 {
+                break End::Root;
+            }
+            if let Err(end) = self.check(&mut walk, next, runs) {
+                break end;
+            }
+            stack.push(next);
+            frames += 1;
+        };
+        let end = match end {
+            End::Window | End::NoInfo if !copy.walked.is_empty() => {
+                let own = stack.get(start..).unwrap_or_default();
+                let rest = beyond(own, copy.walked);
+                self.go_on(&mut walk, end, (frames, depth), rest, stack)
+            }
+            end => end,
+        };
+        Walked {
+            end,
+            by_frame_pointer: walk.by_frame_pointer,
+            needed: registers.sp().saturating_sub(copy.from),
+        }
+    }
+
+    /// From the function that `at` is in to its caller. Whether that was interrupted by a signal.
+    fn step(
+        &mut self,
+        walk: &mut Walk<'_>,
+        at: u64,
+        registers: &mut Registers,
+        copy: &StackCopy<'_>,
+    ) -> Result<bool, End> {
+        walk.follows_call = false;
+        match self.find(walk, at)? {
+            Step::Rule(rule) => rule.apply(registers, copy).map(|()| false),
+            Step::Root => Err(End::Root),
+            Step::Unknown => Err(End::NoInfo),
+            Step::FramePointer => {
+                walk.by_frame_pointer = true;
+                walk.follows_call = true;
+                by_frame_pointer(registers, copy).map(|()| false)
+            }
+            Step::Evaluate => {
+                let process = walk.code.process;
+                let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
+                let (_, tables) = self.files.get(process, mapping).ok_or(End::NoInfo)?;
+                let address = tables.address_at(offset_in(mapping, at));
+                let address = address.ok_or(End::NoInfo)?;
+                let done = tables.row(address, &mut self.context, |row, bytes, is_signal| {
+                    eval::apply(row, bytes, is_signal, registers, copy).map(|()| is_signal)
+                });
+                done.unwrap_or(Err(End::NoInfo))
+            }
+        }
+    }
+
+    /// How the function that `at` is in gets to its caller.
+    fn find(&mut self, walk: &mut Walk<'_>, at: u64) -> Result<Step, End> {
+        let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
+        let kind = mapping.file.kind;
+        match kind {
+            MappedKind::File | MappedKind::Vdso | MappedKind::Memfd => {}
+            // Each of its functions is a system call and a return.
+            MappedKind::Vsyscall => return Ok(Step::Rule(Rule::RETURN)),
+            MappedKind::Anonymous | MappedKind::Special => return Ok(Step::FramePointer),
+        }
+        let (number, tables) = self
+            .files
+            .get(walk.code.process, mapping)
+            .ok_or(End::NoInfo)?;
+        let offset = offset_in(mapping, at);
+        let address = match (tables.address_at(offset), kind) {
+            (Some(address), _) => address,
+            // Generated code need not look like a file.
+            (None, MappedKind::Memfd) => offset,
+            (None, _) => return Err(End::NoInfo),
+        };
+        let context = &mut self.context;
+        Ok(self.cache.get(number, address, || {
+            let found = tables.row(address, context, |row, bytes, is_signal| {
+                if is_signal {
+                    Step::Evaluate
+                } else {
+                    compile(row, bytes)
+                }
+            });
+            found.unwrap_or_else(|keeps_frame_pointers| {
+                if keeps_frame_pointers {
+                    Step::FramePointer
+                } else {
+                    Step::Unknown
+                }
+            })
+        }))
+    }
+
+    /// Goes on, with `frames` of `depth` found, along what the kernel has found by frame pointers: where unwind information says
+    /// that there are some, and in code that has none.
+    fn go_on(
+        &mut self,
+        walk: &mut Walk<'_>,
+        ended: End,
+        (frames, depth): (usize, usize),
+        rest: &[u64],
+        stack: &mut Vec<u64>,
+    ) -> End {
+        let Some(mut last) = stack.last().copied() else {
+            return ended;
+        };
+        let mut runs = frames == 1;
+        let mut taken = 0;
+        for next in rest {
+            if frames + taken >= depth {
+                return End::Depth;
+            }
+            let step = self.find(walk, last.wrapping_sub(u64::from(!runs)));
+            let is_told = match step {
+                Ok(Step::Rule(rule)) => rule.is_frame_pointer(),
+                Ok(Step::FramePointer) => {
+                    walk.by_frame_pointer = true;
+                    true
+                }
+                Ok(Step::Unknown) | Err(End::NoInfo) => {
+                    walk.by_frame_pointer = true;
+                    true
+                }
+                Ok(Step::Root) => return End::Root,
+                _ => false,
+            };
+            walk.follows_call = true;
+            if !is_told || self.check(walk, *next, false).is_err() {
+                return ended;
+            }
+            stack.push(*next);
+            last = *next;
+            runs = false;
+            taken += 1;
+        }
+        match self.find(walk, last.wrapping_sub(1)) {
+            Ok(Step::Root) if taken > 0 => End::Root,
+            _ => ended,
+        }
+    }
+
+    /// Whether the caller's address can be one.
+    fn check(&mut self, walk: &mut Walk<'_>, address: u64, runs: bool) -> Result<(), End> {
+        let follows_call = walk.follows_call;
+        let process = walk.code.process;
+        let at = address.wrapping_sub(u64::from(!runs));
+        let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
+        if follows_call
+            && matches!(mapping.file.kind, MappedKind::File)
+            && let Some((_, tables)) = self.files.get(process, mapping)
+        {
+            let place = tables.address_at(offset_in(mapping, at));
+            let place = place.map(|at| at.wrapping_add(1));
+            if !place.is_some_and(|place| tables.may_follow_call(place)) {
+                return Err(End::BadFrame);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where in its file `at` is.
+fn offset_in(mapping: &Mapping, at: u64) -> u64 {
+    at.saturating_sub(mapping.start)
+        .saturating_add(mapping.file_offset)
+}
+
+/// Frames the kernel may have missed: it sees no leaf's caller where the leaf has no frame.
+const MISSED: usize = 2;
+
+/// What the kernel found beyond the last frame of `own`: nothing unless it found the same up to there, but for the first
+/// frames.
+fn beyond<'k>(own: &[u64], by_kernel: &'k [u64]) -> &'k [u64] {
+    let rest = (0..=MISSED).find_map(|missed| {
+        let common = own.len().checked_sub(missed)?;
+        let (same, rest) = by_kernel.split_at_checked(common)?;
+        // The leaf alone proves nothing.
+        let is_proof = missed == 0 || common > 1;
+        let agrees = same.first() == own.first() && same.get(1..) == own.get(1 + missed..);
+        (is_proof && agrees).then_some(rest)
+    });
+    rest.unwrap_or_default()
+}
+
+struct Walk<'s> {
+    code: Code<'s>,
+    /// The one that was looked up last: the next address is often in it.
+    mapping: Option<&'s Mapping>,
+    by_frame_pointer: bool,
+    /// The last step was by a frame pointer that may be something else: what it found must come after a call.
+    follows_call: bool,
+}
+
+impl<'s> Walk<'s> {
+    fn mapping(&mut self, address: u64) -> Option<&'s Mapping> {
+        let covers = |m: &&'s Mapping| (m.start..m.end).contains(&address);
+        if self.mapping.filter(covers).is_none() {
+            let space = self.code.space?;
+            self.mapping = space.at(address, self.code.time);
+        }
+        self.mapping
+    }
+}
+
+/// By the frame pointer, in code that keeps one. What else it keeps is not known.
+fn by_frame_pointer(registers: &mut Registers, copy: &StackCopy<'_>) -> Result<(), End> {
+    let frame = registers.get(RBP).ok_or(End::BadFrame)?;
+    if frame == 0 {
+        // As the psABI marks the outermost frame.
+        return Err(End::Root);
+    }
+    let sp = frame.checked_add(16).ok_or(End::BadFrame)?;
+    check_up(registers.sp(), sp)?;
+    let (saved, address) = (copy.read(frame), copy.read(frame + 8));
+    let (saved, address) = saved.zip(address).ok_or(End::Window)?;
+    registers.keep_frame_pointer();
+    registers.set(RBP, Some(saved));
+    registers.enter(sp, address);
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! Code without frame pointers, by unwind information: every stack is one that occurred, caller by caller, and reaches its root.
+
+use std::collections::HashSet;
+use std::process::Command;
+
+use crate::common::workload::{
+    BURN_NO_FP, DEEP_BIG, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC, SHADOW_STATIC_PIE,
+};
+use crate::common::{Bench, Folded, HZ, Program, Recorded, Stack};
+
+/// Records `program ARGS...` by unwind information.
+fn record(bench: &Bench, program: Program, args: &[&str]) -> (Recorded, Folded) {
+    record_by(bench, "dwarf", program, args)
+}
+
+fn record_by(bench: &Bench, unwind: &str, program: Program, args: &[&str]) -> (Recorded, Folded) {
+    let rate = HZ.to_string();
+    let program = program.build();
+    let mut all = vec!["-F", &rate, "--unwind", unwind, "--"];
+    all.push(program.to_str().expect("a path in UTF-8"));
+    all.extend(args);
+    let recorded = bench.record(&all).ok();
+    let folded = recorded.folded();
+    (recorded, folded)
+}
+
+/// What `tests/workloads/shadow.c` says it did.
+struct Shadow {
+    /// Every beginning of every path, root first.
+    beginnings: HashSet<Vec<String>>,
+    names: HashSet<String>,
+}
+
+impl Shadow {
+    fn of(recorded: &Recorded) -> Shadow {
+        let mut shadow = Shadow {
+            beginnings: HashSet::new(),
+            names: HashSet::new(),
+        };
+        let lines = recorded.stdout.lines();
+        for path in lines.filter_map(|line| line.strip_prefix("path ")) {
+            let path: Vec<String> = path.split(';').map(str::to_owned).collect();
+            shadow.names.extend(path.iter().cloned());
+            for end in 1..=path.len() {
+                shadow.beginnings.insert(path[..end].to_vec());
+            }
+        }
+        assert!(shadow.beginnings.len() > 1000, "{recorded:#?}");
+        shadow
+    }
+
+    fn is_own(&self, frame: &str) -> bool {
+        self.names.contains(frame)
+    }
+
+    /// The workload's own functions in a stack.
+    fn own(&self, stack: &Stack) -> Vec<String> {
+        let own = stack.user().filter(|frame| self.is_own(frame));
+        own.map(str::to_owned).collect()
+    }
+
+    /// Fails unless all stacks that have `root` are beginnings of paths, and what lies between two functions is the C library's.
+    fn check(&self, folded: &Folded, root: &str) {
+        folded.check_none("a stack that never was", |stack| {
+            let own = self.own(stack);
+            own.first().is_some_and(|first| first == root) && !self.beginnings.contains(&own)
+        });
+        folded.check_none("functions of others in between", |stack| {
+            let user: Vec<&str> = stack.user().filter(|frame| *frame != "go").collect();
+            let own: Vec<usize> = (0..user.len())
+                .filter(|at| self.is_own(user[*at]))
+                .collect();
+            own.windows(2).any(|pair| {
+                let by_library = [("sorts", "compares"), ("raises", "on_signal")];
+                pair[1] > pair[0] + 1 && !by_library.contains(&(user[pair[0]], user[pair[1]]))
+            })
+        });
+    }
+}
+
+/// Whether the root of a stack is where processes or threads begin.
+fn is_whole(stack: &Stack) -> bool {
+    let root = stack.user().next().unwrap_or_default();
+    // Without debug symbols of the C library clone3 has no name.
+    let is_clone = root.ends_with("clone3") || root.ends_with("clone");
+    root == "_start" || is_clone || root.starts_with("[libc.so.6+")
+}
+
+/// Of all stacks. What is missing are those of the loader's and the signal trampoline's first instructions.
+const WHOLE: f64 = 0.995;
+
+fn check_shadow(program: Program) {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, program, &["300", "2"]);
+    recorded.truth().check_count(&folded);
+    Shadow::of(&recorded).check(&folded, "main");
+    folded.check_least("whole stacks", WHOLE, is_whole);
+    for end in ["burns", "copies", "reads"] {
+        let share = folded.share(|s| s.has(end));
+        assert!((0.2..0.5).contains(&share), "{end}: {share}\n{folded}");
+    }
+    // Code of the C library without frames has its caller.
+    let copies = folded.only(|s| s.has("copies") && s.user_leaf() != Some("copies"));
+    copies.check_least("memcpy by its caller", 0.9, |s| {
+        let user: Vec<&str> = s.user().collect();
+        user.iter().rev().nth(1) == Some(&"copies")
+    });
+    // A sample taken in the kernel has the user stack of the call.
+    let reads = folded.only(|s| s.has("reads"));
+    reads.check_least("kernel code in a system call", 0.7, |s| {
+        s.frames.last().is_some_and(|leaf| leaf.ends_with("_[k]"))
+    });
+}
+
+/// alloca, aligned stacks, other registers, signals, noreturn calls, libc in between, system calls.
+#[test]
+fn stacks_without_frame_pointers_are_whole_and_true() {
+    check_shadow(SHADOW);
+}
+
+/// Without a shared library or a loader, at a fixed address.
+#[test]
+fn stacks_of_a_static_program() {
+    check_shadow(SHADOW_STATIC);
+}
+
+/// The same, at any address.
+#[test]
+fn stacks_of_a_static_pie() {
+    check_shadow(SHADOW_STATIC_PIE);
+}
+
+/// Built without what exceptions need: only debuggers are told.
+#[test]
+fn stacks_by_debug_frame() {
+    check_shadow(SHADOW_DEBUG_FRAME);
+}
+
+/// Threads have their stacks elsewhere, and begin in the C library.
+#[test]
+fn stacks_of_threads() {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, SHADOW, &["300", "2", "threads"]);
+    Shadow::of(&recorded).check(&folded, "on_thread");
+    let own = folded.only(|s| ["burns", "copies", "reads"].iter().any(|end| s.has(end)));
+    // What was cut because the machine had no time for us says so.
+    let kept = own.only(|s| s.frames[0] != crate::common::folded::TRUNCATED);
+    kept.check_least("whole stacks", WHOLE, is_whole);
+    kept.check_least("begun by the thread", WHOLE, |s| s.has("on_thread"));
+    assert!(kept.total() * 2 > own.total(), "{folded}");
+}
+
+/// A handler on a stack of its own: what it interrupted is not copied, and that is said.
+#[test]
+fn a_signal_stack_ends_where_its_copy_ends() {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, SHADOW, &["300", "2", "alt"]);
+    let shadow = Shadow::of(&recorded);
+    shadow.check(&folded, "main");
+    let handled = folded.only(|s| s.has("on_signal"));
+    handled.check_none("the stack that was interrupted", |s| s.has("main"));
+    handled.check_least("the function that was, and the handler", 0.99, |s| {
+        shadow
+            .own(s)
+            .first()
+            .is_some_and(|first| first == "on_signal")
+            && s.user()
+                .next()
+                .is_some_and(|root| root.contains("pthread_kill"))
+    });
+    assert!(folded.verdict.contains("stack window"), "{folded}");
+}
+
+/// A stack of 100 KiB: its copy ends, and with frame pointers as well it is whole.
+#[test]
+fn a_stack_that_is_larger_than_its_copy() {
+    let bench = Bench::new();
+    let (_, folded) = record(&bench, DEEP_BIG, &["100", "0.4"]);
+    let deep = folded.only(|s| s.has("deep_spin"));
+    deep.check_none("its root", |s| s.has("main"));
+    deep.check_least("what was copied", 1.0, |s| {
+        (28..34).contains(&s.times("dive"))
+    });
+    assert!(folded.verdict.contains("stack window"), "{folded}");
+    let (_, folded) = record_by(&bench, "auto", DEEP_BIG, &["100", "0.4"]);
+    let deep = folded.only(|s| s.has("deep_spin"));
+    deep.check_least("main", 1.0, |s| s.has_chain(&["main", "dive"]));
+    deep.check_none("another depth", |s| s.times("dive") != 100);
+}
+
+/// Both ways together are as good as unwind information alone.
+#[test]
+fn stacks_by_both() {
+    let bench = Bench::new();
+    let (recorded, folded) = record_by(&bench, "auto", SHADOW, &["300", "2"]);
+    Shadow::of(&recorded).check(&folded, "main");
+    folded.check_least("whole stacks", WHOLE, is_whole);
+}
+
+/// Rust, whose standard library has no frame pointers as it is delivered.
+#[test]
+fn stacks_of_a_rust_program() {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, BURN_NO_FP, &["2", "1"]);
+    recorded.truth().check_shares(&folded);
+    folded.check_least("whole stacks", WHOLE, is_whole);
+}
+
+/// What unwind information says is checked: a stack that is short, and says why, rather than one that is wrong.
+#[test]
+fn unwind_information_that_lies() {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, LIES, &["0.1"]);
+    let truth = recorded.truth();
+    truth.check_count(&folded);
+    let mut ended = 0;
+    for (name, _) in &truth.functions {
+        let own = folded.only(|s| s.has(name));
+        assert!(own.total() > 0, "{name}\n{folded}");
+        own.check_none("a caller", |s| {
+            s.user().count() != 1 && s.user_leaf() == Some(name)
+        });
+        ended += own.total();
+    }
+    for reason in [
+        "bad frame",
+        "stack window",
+        "return address in no known code",
+    ] {
+        assert!(folded.verdict.contains(reason), "{reason}\n{folded}");
+    }
+    let counted = folded.verdict.lines().find(|l| l.contains("bad frame"));
+    let counted: u64 = counted
+        .into_iter()
+        .flat_map(|line| line.split([' ', ',']))
+        .filter_map(|word| word.parse::<u64>().ok())
+        .sum();
+    assert!(counted >= ended, "{counted} of {ended}\n{folded}");
+}
+
+/// Programs that are over before anything of them is read, again and again.
+#[test]
+fn stacks_of_short_lived_programs() {
+    let bench = Bench::new();
+    let shadow = SHADOW.build();
+    let script = format!(
+        "for i in $(seq 100); do {} 20 0.02 >/dev/null; done",
+        shadow.display()
+    );
+    let rate = HZ.to_string();
+    let args = ["-F", &rate, "--unwind", "dwarf", "--", "sh", "-c", &script];
+    let folded = bench.record(&args).ok().folded();
+    let own = folded.only(|s| ["burns", "copies", "reads"].iter().any(|end| s.has(end)));
+    assert!(own.total() > 1000, "{folded}");
+    own.check_least("whole stacks", 0.99, is_whole);
+}
+
+/// A file that is gone when the program runs is read all the same.
+#[test]
+fn stacks_of_a_program_that_was_deleted() {
+    let bench = Bench::new();
+    let copy = bench.path("gone");
+    std::fs::copy(SHADOW.build(), &copy).expect("a copy");
+    let script = format!(
+        "exec 3<{0}; rm {0}; exec /proc/self/fd/3 100 1",
+        copy.display()
+    );
+    let rate = HZ.to_string();
+    let args = ["-F", &rate, "--unwind", "dwarf", "--", "sh", "-c", &script];
+    let folded = bench.record(&args).ok().folded();
+    // Its own functions have no names, but frames.
+    let own = folded.only(|s| s.user().any(|frame| frame.starts_with("[gone+")));
+    assert!(own.total() > 500, "{folded}");
+    own.check_least("whole stacks", WHOLE, |s| {
+        let mut user = s.user();
+        user.next().is_some_and(|root| root.starts_with("[gone+"))
+            && user
+                .next()
+                .is_some_and(|frame| frame.starts_with("__libc_start_main"))
+            && user.next_back().is_some()
+    });
+}
+
+/// On other architectures it is refused in words; here it is known.
+#[test]
+fn what_cannot_be_asked_for() {
+    let bench = Bench::new();
+    let mut command: Command = bench.profiler();
+    let output = command
+        .args(["record", "--unwind", "magic", "-d", "1"])
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("dwarf") && said.contains("fp"), "{said}");
+}
