@@ -8,12 +8,13 @@ use anyhow::bail;
 use crate::capture::Reader;
 use crate::cli::ViewArgs;
 use crate::format::header::Sampling;
-use crate::pipeline::{self, Request, Sink, Summary};
+use crate::pipeline::{self, Progress, Request, Sink, Summary};
 use crate::profile::{About, Names, SampleView};
 use crate::report::samples::EventUnit;
 use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
 
 use super::output::{self, Output};
+use super::progress::Bar;
 
 /// How files that gzip wrote begin.
 const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -84,8 +85,13 @@ pub fn write(
         units: units(reader),
         output,
         collector: Collector::None,
+        // What is printed line by line shows itself how far it is.
+        bar: (export != Export::PerfScript).then(|| Bar::new(reader.frames().len())),
     };
     let summary = pipeline::stream(reader, request, &mut exporter, warn)?;
+    if let Some(bar) = &mut exporter.bar {
+        bar.done();
+    }
     let Exporter {
         mut output,
         collector,
@@ -125,6 +131,7 @@ struct Exporter {
     units: Vec<EventUnit>,
     output: Output,
     collector: Collector,
+    bar: Option<Bar>,
 }
 
 impl Sink for Exporter {
@@ -158,5 +165,11 @@ impl Sink for Exporter {
 
     fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
+    }
+
+    fn frame(&mut self) {
+        if let Some(bar) = &mut self.bar {
+            bar.frame();
+        }
     }
 }

@@ -7,13 +7,14 @@ use clap::error::ErrorKind;
 
 use crate::capture::Reader;
 use crate::cli::{Cli, ReportArgs};
-use crate::pipeline::{self, Request, Sink, Summary};
+use crate::pipeline::{self, Progress, Request, Sink, Summary};
 use crate::profile::{About, By, Names, SampleView};
 use crate::report::flamegraph::{Form, chart};
 use crate::report::html;
 
 use super::export::tell_verdict;
 use super::output::Output;
+use super::progress::Bar;
 
 /// Ends the program, as for other wrong usage, when a form is asked for of another view. `requires` alone does not: clap takes the
 /// option that is required for one that another view rules out.
@@ -64,12 +65,16 @@ pub fn write(
     mut output: Output,
     warn: &mut dyn FnMut(&str),
 ) -> io::Result<Summary> {
-    let mut painter = Painter::new(picture, request.by);
+    let mut painter = Painter {
+        picture: Picture::new(picture, request.by),
+        bar: Bar::new(reader.frames().len()),
+    };
     let summary = pipeline::stream(reader, request, &mut painter, warn)?;
+    painter.bar.done();
     tell_verdict(&summary);
-    match painter {
-        Painter::Chart(collector) => collector.write(&summary.about, &mut output)?,
-        Painter::Page(collector) => {
+    match painter.picture {
+        Picture::Chart(collector) => collector.write(&summary.about, &mut output)?,
+        Picture::Page(collector) => {
             collector.write(&summary.about, &summary.naming, &mut output)?;
         }
     }
@@ -77,16 +82,21 @@ pub fn write(
     Ok(summary)
 }
 
-enum Painter {
+struct Painter {
+    picture: Picture,
+    bar: Bar,
+}
+
+enum Picture {
     Chart(Box<chart::Collector>),
     Page(Box<html::Collector>),
 }
 
-impl Painter {
-    fn new(picture: Timed, by: By) -> Painter {
+impl Picture {
+    fn new(picture: Timed, by: By) -> Picture {
         match picture {
-            Timed::Chart => Painter::Chart(Box::default()),
-            Timed::Page => Painter::Page(Box::new(html::Collector::by(by))),
+            Timed::Chart => Picture::Chart(Box::default()),
+            Timed::Page => Picture::Page(Box::new(html::Collector::by(by))),
         }
     }
 }
@@ -99,14 +109,18 @@ impl Sink for Painter {
     }
 
     fn sample(&mut self, about: &About, names: &Names, sample: &SampleView<'_>) -> io::Result<()> {
-        match self {
-            Painter::Chart(collector) => collector.sample(names, sample),
-            Painter::Page(collector) => collector.sample(about, names, sample),
+        match &mut self.picture {
+            Picture::Chart(collector) => collector.sample(names, sample),
+            Picture::Page(collector) => collector.sample(about, names, sample),
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn frame(&mut self) {
+        self.bar.frame();
     }
 }

@@ -459,4 +459,8 @@ impl<S: Sink> Sink for Through<'_, '_, S> {
     fn flush(&mut self) -> Result<(), S::Error> {
         self.sink.flush()
     }
+
+    fn frame(&mut self) {
+        self.sink.frame();
+    }
 }

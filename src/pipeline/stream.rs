@@ -33,6 +33,8 @@ pub trait Sink {
     ) -> Result<(), Self::Error>;
     /// What was given so far should be seen now.
     fn flush(&mut self) -> Result<(), Self::Error>;
+    /// One more frame of the capture is read.
+    fn frame(&mut self) {}
 }
 
 /// What is known at the end of a stream.
@@ -101,6 +103,7 @@ pub(super) fn stream<S: Sink>(
         let mut losses = LossTotals::default();
         for _ in 0..frames {
             let bound = bounds.next().unwrap_or(Timestamp::MAX);
+            sink.frame();
             match segment_reader.next_frame() {
                 Ok(Some(frame)) => {
                     let mut keys = Vec::new();
