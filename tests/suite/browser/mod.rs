@@ -2,6 +2,7 @@
 
 mod driver;
 mod page;
+mod speedscope;
 mod svg;
 
 use std::fs;
