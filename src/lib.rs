@@ -8,7 +8,8 @@
 //!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded, segments in parallel
 //!      walk kernel+user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
-//!   -> drain: intern stacks, build columns                    -> unique (file, offset) set, one batch per file
+//!   -> drain: walk copied stacks (--unwind), intern stacks,   -> samples selected, and counted by group and stack
+//!      build columns                                           -> unique (file, offset) set, one batch per file
 //! kernel side-band (mmap2+build id, comm, fork, exit)         -> DWARF and symbols of files verified by build ID
 //!   -> process records                                        -> Profile: interned stacks, weights, losses
 //! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
@@ -17,7 +18,7 @@
 //!   JIT lines hit, layouts of ELF files
 //!   -> self-contained zstd frames  ->  run.bprof
 //! pack: symbols, tables or files of what was hit  ->  appended to run.bprof
-//! import: perf.data of Linux perf  ->  run.bprof
+//! import: perf.data of Linux perf  ->  run.bprof               merge: several captures, each as it was  ->  all.bprof
 //! ```
 //!
 //! Nothing is symbolized in `record`. Nothing live (/proc, /sys, the running kernel, a process) is asked
