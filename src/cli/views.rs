@@ -37,7 +37,7 @@ A text that a spreadsheet would run (it begins with = + - or @) has ' before it.
 --json prints {samples, no_function, damaged, functions [{function, module, file, line, self, self_share, total, total_share}], groups [{group, samples, \
 share, no_function, functions}]}; with trees {samples, shares_of, damaged, functions (those asked for), nodes [{depth, kind, function, module, \
 samples, share, self}]}; with --diff {before {file, samples, weight, cpu_seconds, damaged}, after, functions [{function, module, self {before, after, \
-before_share, after_share, change, may_be_chance}, total}]}. Both have all functions unless --top says how many, and names as they are.";
+before_share, after_share, change, may_be_chance}, total}]}. Tables have all functions unless --top says how many; names are as they are.";
 
 /// Views that are no tables.
 const NO_TABLES: [&str; 8] = [
@@ -77,11 +77,11 @@ pub struct TableArgs {
           conflicts_with_all = ["missing", "tree", "callers", "callees"])]
     pub sort: Option<Sort>,
 
-    /// The table or tree as JSON, all of it unless --top says how much
+    /// The table or tree as JSON: all of it, of a table the first N with --top N
     #[arg(long, conflicts_with_all = NO_TABLES, conflicts_with = "csv")]
     pub json: bool,
 
-    /// The table or tree as CSV, all of it unless --top says how much
+    /// The table or tree as CSV: all of it, of a table the first N with --top N
     #[arg(long, conflicts_with_all = NO_TABLES, conflicts_with = "missing")]
     pub csv: bool,
 }

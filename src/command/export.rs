@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use crate::capture::Reader;
 use crate::cli::ViewArgs;
-use crate::format::header::Sampling;
+use crate::format::header::{EventInfo, Sampling};
 use crate::pipeline::{self, Progress, Request, Sink, Summary};
 use crate::profile::{About, Names, SampleView};
 use crate::report::samples::EventUnit;
@@ -63,13 +63,25 @@ impl Export {
 
 /// What the weights of the capture's samples mean.
 pub(super) fn units(reader: &Reader) -> Vec<EventUnit> {
-    let events = reader.header().events.iter();
-    events
-        .map(|event| match event.sampling {
-            Sampling::Frequency(hz) => EventUnit::of_frequency(&event.name, hz),
-            Sampling::Period(period) => EventUnit::of_period(&event.name, period),
-        })
-        .collect()
+    let events = &reader.header().events;
+    let unit = |event: &EventInfo| {
+        let (mut unit, rate) = match event.sampling {
+            Sampling::Frequency(hz) => {
+                let unit = EventUnit::of_frequency(&event.name, hz);
+                (unit, format!("{hz}Hz"))
+            }
+            Sampling::Period(period) => {
+                let unit = EventUnit::of_period(&event.name, period);
+                (unit, format!("every-{period}"))
+            }
+        };
+        // A merged capture can have one event at several rates.
+        if events.iter().filter(|e| e.name == event.name).count() > 1 {
+            unit.name = format!("{}@{rate}", event.name);
+        }
+        unit
+    };
+    events.iter().map(unit).collect()
 }
 
 /// Reads the capture and writes the export. The verdict goes to standard error.

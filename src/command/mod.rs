@@ -19,6 +19,7 @@ pub mod report;
 mod table;
 pub mod verify;
 
+use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr, stdin};
 use std::path::Path;
 
@@ -41,9 +42,34 @@ fn open(path: &Path) -> anyhow::Result<Reader> {
             .lock()
             .read_to_end(&mut bytes)
             .context("cannot read standard input")?;
-        return Reader::from_bytes(bytes).context("standard input");
+        let is_perf = bytes.starts_with(PERF);
+        return Reader::from_bytes(bytes)
+            .map_err(|err| hint(err.into(), is_perf))
+            .context("standard input");
     }
-    Reader::open(path).with_context(|| path.display().to_string())
+    Reader::open(path)
+        .map_err(|err| hint(err.into(), is_of_perf(path)))
+        .with_context(|| path.display().to_string())
+}
+
+/// How a `perf.data` begins, a file or a stream.
+const PERF: &[u8] = b"PERFILE2";
+
+fn is_of_perf(path: &Path) -> bool {
+    let mut start = [0; PERF.len()];
+    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    let file = File::open(path).ok().filter(|_| is_file);
+    file.is_some_and(|mut file| file.read_exact(&mut start).is_ok() && start == PERF)
+}
+
+/// Says what to do with what another program has recorded.
+fn hint(err: anyhow::Error, is_perf: bool) -> anyhow::Error {
+    match is_perf {
+        true => anyhow::anyhow!(
+            "this is a recording of Linux perf: make a capture of it with profiler import PERF.DATA -o run.bprof"
+        ),
+        false => err,
+    }
 }
 
 /// Checks where names are to come from.

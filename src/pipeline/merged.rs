@@ -13,8 +13,8 @@ use crate::capture::members::shift;
 use crate::event::Timestamp;
 use crate::format::header::Header;
 use crate::profile::{
-    About, By, Joined, Names, Naming, Profile, Resolution, SampleFrame, SampleView, Selected,
-    SymbolFrame,
+    About, By, Event, Joined, Names, Naming, Profile, Resolution, SampleFrame, SampleView,
+    Selected, SymbolFrame,
 };
 
 /// One of the captures, and how it goes together with the others.
@@ -288,6 +288,17 @@ fn joined_about(
     // What one capture has nothing of, another may have.
     if let Some(selected) = all.selected.as_mut().filter(|s| s.samples.unwrap_or(0) > 0) {
         selected.nothing.clear();
+    }
+    let same = |one: &Event| {
+        let rates = all.events.iter().filter(|other| other.name == one.name);
+        each(rates.map(|event| &*event.rate))
+    };
+    let rates = all.events.first().map(same).unwrap_or_default();
+    if rates.contains(", ") {
+        all.degraded.push(format!(
+            "sampled at {rates}: what is counted here is samples, and a sample stands for less CPU time where the rate is higher; \
+             compare shares within one capture (--host, --time)"
+        ));
     }
     if !cut {
         let ends: Vec<String> = ends.into_keys().collect();

@@ -167,7 +167,7 @@ pub fn naming(naming: &Naming) -> Vec<String> {
     let mut lines = vec![line];
     if naming.ended_early > 0 {
         lines.push(format!(
-            "stacks that ended early: {} (usually of code built without frame pointers)",
+            "stacks that ended early: {} (usually of code built without frame pointers: record it with --unwind auto)",
             in_samples(naming.ended_early)
         ));
     }
@@ -494,7 +494,7 @@ mod tests {
             naming(&naming_),
             [
                 "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
-                "stacks that ended early: in 3 samples (usually of code built without frame pointers)",
+                "stacks that ended early: in 3 samples (usually of code built without frame pointers: record it with --unwind auto)",
                 "user stacks left out: in 2 samples inside execve (of the program before)",
                 "frames without a name: file missing 50, no symbol 10",
                 "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",

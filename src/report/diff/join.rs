@@ -27,7 +27,7 @@ impl Joined {
     pub fn new(before: &Input<'_>, after: &Input<'_>) -> Result<Joined, NotComparable> {
         let sides = (before.side()?, after.side()?);
         if let (Some(first), Some(second)) = (&sides.0.event, &sides.1.event)
-            && first != second
+            && counted(first) != counted(second)
         {
             return Err(NotComparable::Events {
                 before: first.clone(),
@@ -44,6 +44,14 @@ impl Joined {
             before: (sides.0, before),
             after: (sides.1, after),
         })
+    }
+}
+
+/// The event without what says how precisely its place is to be known: perf's `cpu-clock:ppp` counts what `cpu-clock` does.
+fn counted(event: &str) -> &str {
+    match event.rsplit_once(':') {
+        Some((name, modifiers)) if modifiers.chars().all(|c| c == 'p' || c == 'P') => name,
+        _ => event,
     }
 }
 

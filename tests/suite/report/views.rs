@@ -15,7 +15,7 @@ const VERDICT: &str = "\
 
 const NAMES: &str = "\
 # frames named: user 90.9 % (10 of 11), kernel 75.0 % (3 of 4)
-# stacks that ended early: in 1 sample (usually of code built without frame pointers)
+# stacks that ended early: in 1 sample (usually of code built without frame pointers: record it with --unwind auto)
 # frames without a name: not mapped 1, no kernel symbol 1
 ";
 
