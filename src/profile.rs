@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 
-pub use about::{About, Event, Selected};
+pub use about::{About, Event, Selected, counted_event};
 pub use group::{By, Group};
 pub use join::Joined;
 pub use stacks::{Callees, Stacks};

@@ -25,6 +25,8 @@ const EVENTS: usize = 256;
 /// Where a capture lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
+    /// Which one, from 1.
+    number: u32,
     offset: u64,
     /// As far as it is there.
     len: u64,
@@ -44,6 +46,8 @@ fn find(source: &Source, start: u64) -> io::Result<Found> {
     let mut found = Found::default();
     let mut bytes = Vec::new();
     let mut at = start;
+    let mut seen = BTreeSet::new();
+    let mut count = 0;
     while at < source.len() {
         let left = source.len() - at;
         source.read_up_to(at, member::FRAME_LEN, &mut bytes)?;
@@ -54,10 +58,17 @@ fn find(source: &Source, start: u64) -> io::Result<Found> {
             }
             let offset = at + member::FRAME_LEN as u64;
             let there = source.len().saturating_sub(offset);
-            found.places.push(Place {
-                offset,
-                len: member.size.min(there),
-            });
+            count = member.count.max(count);
+            let number = member.number.saturating_add(1);
+            match seen.insert(member.number) {
+                true => found.places.push(Place {
+                    number,
+                    offset,
+                    len: member.size.min(there),
+                }),
+                // Its samples are not to count twice.
+                false => found.damage(at, DamageKind::MemberAgain(number)),
+            }
             at = offset.saturating_add(member.size);
             continue;
         }
@@ -72,6 +83,13 @@ fn find(source: &Source, start: u64) -> io::Result<Found> {
             None => break,
         }
     }
+    let there = seen.range(..count).count();
+    if seen.is_empty() {
+        found.damage(at, DamageKind::NoMember);
+    } else if there < count as usize {
+        let missing = (count as usize - there) as u32;
+        found.damage(at, DamageKind::MissingMembers { missing, count });
+    }
     Ok(found)
 }
 
@@ -83,8 +101,12 @@ pub(super) fn open(
 ) -> Result<(Vec<Member>, Vec<Damage>, u64), CaptureError> {
     let mut found = find(source, start).map_err(CaptureError::Read)?;
     let mut members = Vec::new();
-    for (number, Place { offset, len }) in std::mem::take(&mut found.places).into_iter().enumerate()
-    {
+    for place in std::mem::take(&mut found.places) {
+        let Place {
+            number,
+            offset,
+            len,
+        } = place;
         let part = Arc::new(Source::Part {
             whole: Arc::clone(source),
             start: offset,
@@ -99,7 +121,7 @@ pub(super) fn open(
             Err(err) => found.damage(
                 offset,
                 DamageKind::Member {
-                    number: number as u32 + 1,
+                    number,
                     reason: err.to_string(),
                 },
             ),
@@ -206,6 +228,7 @@ pub fn merge(captures: &[&Reader], out: &mut impl Write) -> Result<u64, MergeErr
         let size = reader.whole_len();
         let member = Announced {
             number: number as u32,
+            count: captures.len() as u32,
             size,
         };
         put(&member.encode())?;

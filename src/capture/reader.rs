@@ -119,6 +119,20 @@ pub enum DamageKind {
         /// Why not.
         reason: String,
     },
+    /// A file of captures without any.
+    #[error("no capture is in it")]
+    NoMember,
+    /// Captures are missing in a file of several.
+    #[error("{missing} of the {count} captures are missing")]
+    MissingMembers {
+        /// How many.
+        missing: u32,
+        /// How many there were.
+        count: u32,
+    },
+    /// A capture is in a file of several again; it is not read again.
+    #[error("capture {0} is there again")]
+    MemberAgain(u32),
     /// More captures in a file than a reader takes.
     #[error("more captures in one file than the format allows")]
     TooManyMembers,

@@ -69,7 +69,7 @@ pub struct TableArgs {
     /// Compare FILE with the capture BEFORE: which functions take more or less of the CPU time; with --flamegraph a differential
     /// graph, with --folded lines with two counts
     #[arg(long, value_name = "BEFORE", conflicts_with_all = ["standard", "missing", "pprof", "firefox", "speedscope", "perf_script",
-          "tree", "callers", "callees", "html", "inverted", "flamechart"])]
+          "tree", "callers", "callees", "html", "inverted", "flamechart", "min_percent", "lines", "addresses"])]
     pub diff: Option<PathBuf>,
 
     /// Which functions come first in the table

@@ -13,12 +13,23 @@ use crate::capture::place;
 /// OUT must be another file than the capture it is made of; `otherwise` says what to do.
 pub fn refuse_same(path: &Path, out: &Path, otherwise: &str) -> Result<()> {
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    match (fs::metadata(path), fs::metadata(out)) {
-        (Ok(a), Ok(b)) if same(&a, &b) => {
-            bail!("{} is the capture itself; {otherwise}", out.display())
-        }
-        _ => Ok(()),
+    let Ok(capture) = fs::metadata(path) else {
+        return Ok(());
+    };
+    let is_capture = |other: &Path| fs::metadata(other).is_ok_and(|other| same(&capture, &other));
+    if is_capture(out) {
+        bail!("{} is the capture itself; {otherwise}", out.display());
     }
+    // A capture called OUT is kept as OUT.old, in the place of what is there.
+    let old = place::old_name(out);
+    if fs::symlink_metadata(out).is_ok() && is_capture(&old) {
+        bail!(
+            "{} would replace {}, which is the capture itself; {otherwise}",
+            out.display(),
+            old.display()
+        );
+    }
+    Ok(())
 }
 
 /// A new file beside its place; it is taken away unless it is put there.

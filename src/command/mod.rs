@@ -57,9 +57,10 @@ const PERF: &[u8] = b"PERFILE2";
 
 fn is_of_perf(path: &Path) -> bool {
     let mut start = [0; PERF.len()];
+    // A FIFO would be waited for.
     let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
-    let file = File::open(path).ok().filter(|_| is_file);
-    file.is_some_and(|mut file| file.read_exact(&mut start).is_ok() && start == PERF)
+    let read = |mut file: File| file.read_exact(&mut start);
+    is_file && File::open(path).and_then(read).is_ok() && start == PERF
 }
 
 /// Says what to do with what another program has recorded.

@@ -62,13 +62,13 @@ fn limit(args: &ReportArgs, form: Form, default: usize) -> Option<usize> {
     asked.or((form == Form::Text).then_some(default))
 }
 
-/// How stacks are to look. Trees leave out small branches themselves, and say how many.
+/// How stacks are to look. Tables and trees leave out what is small themselves, and say how much: a function with many small stacks is not
+/// small.
 pub fn shape(args: &ReportArgs) -> Shape {
-    let tables = &args.tables;
-    let is_tree = tables.tree || tables.callers.is_some() || tables.callees.is_some();
     let asked = args.shape.shape();
+    let of_stacks = args.view.folded || args.view.flamegraph.is_some();
     Shape {
-        min_percent: if is_tree { 0.0 } else { asked.min_percent },
+        min_percent: if of_stacks { asked.min_percent } else { 0.0 },
         ..asked
     }
 }
@@ -116,6 +116,7 @@ pub fn print(
         by_group,
         lines: args.shape.lines,
         min_percent,
+        min_total: args.shape.min_percent.unwrap_or(0.0),
         style: style(to_stdout),
     };
     match form {

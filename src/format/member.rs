@@ -4,25 +4,28 @@
 //! |---|---|---|
 //! | 0 | 4 bytes | `BPMB` |
 //! | 4 | u32 | number: 0, 1, 2, ... |
-//! | 8 | u64 | size of the capture, whose first byte follows |
-//! | 16 | u32 | CRC-32C of bytes 0..16 |
+//! | 8 | u32 | captures in the file |
+//! | 12 | u64 | size of the capture, whose first byte follows |
+//! | 20 | u32 | CRC-32C of bytes 0..20 |
 
 use super::skippable;
 
 /// First bytes of the content.
 pub const MAGIC: [u8; 4] = *b"BPMB";
 /// Bytes of the content.
-const LEN: usize = 20;
+const LEN: usize = 24;
 /// Bytes of the whole skippable frame.
 pub const FRAME_LEN: usize = skippable::PREFIX + LEN;
 /// Bytes that every one begins with.
-pub const START: [u8; 12] = *b"\x5C\x2A\x4D\x18\x14\0\0\0BPMB";
+pub const START: [u8; 12] = *b"\x5C\x2A\x4D\x18\x18\0\0\0BPMB";
 
 /// What is said of a capture before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// Which one of the file.
     pub number: u32,
+    /// How many there are in the file.
+    pub count: u32,
     /// Bytes.
     pub size: u64,
 }
@@ -34,6 +37,7 @@ impl Member {
         let parts = [
             &START[..],
             &self.number.to_le_bytes(),
+            &self.count.to_le_bytes(),
             &self.size.to_le_bytes(),
         ];
         let filled = parts.into_iter().flatten();
@@ -52,8 +56,13 @@ impl Member {
     pub fn decode(bytes: &[u8]) -> Option<Member> {
         let bytes: &[u8; FRAME_LEN] = bytes.first_chunk()?;
         let number = u32::from_le_bytes(*bytes.get(12..)?.first_chunk()?);
-        let size = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
-        let member = Member { number, size };
+        let count = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+        let size = u64::from_le_bytes(*bytes.get(20..)?.first_chunk()?);
+        let member = Member {
+            number,
+            count,
+            size,
+        };
         (member.encode() == *bytes).then_some(member)
     }
 }
@@ -66,6 +75,7 @@ mod tests {
     fn one_byte_that_differs_makes_it_none() {
         let member = Member {
             number: 7,
+            count: 9,
             size: 1 << 40,
         };
         let bytes = member.encode();

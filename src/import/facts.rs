@@ -8,7 +8,7 @@ use super::attrs::Attr;
 use super::bytes::Bytes;
 use super::container::{Container, feature};
 use super::machine::Recorded;
-use super::sample::Shape;
+use super::sample::{READ_GROUP, Shape};
 use super::survey::Survey;
 use crate::capture::members::cut_text;
 use crate::event::{BuildId, Timestamp};
@@ -230,6 +230,12 @@ fn degraded(sampled: &[&Attr], shapes: &[Shape]) -> Vec<String> {
             .iter()
             .any(|attr| attr.has(SampleFormat::BRANCH_STACK)),
         "branches: recorded, and not imported",
+    );
+    say(
+        shapes
+            .iter()
+            .any(|s| s.has(SampleFormat::READ) && s.read_format & READ_GROUP != 0),
+        "groups of events: of those sampled with their leader (:S) the leader's samples are imported, and no counts of the others",
     );
     let without = |flag| move |attr: &&Attr| attr.attr.flags.contains(flag);
     say(

@@ -16,7 +16,7 @@ const MARK_HYPERVISOR: u64 = -32i64 as u64;
 const READ_TIME_ENABLED: u64 = 1;
 const READ_TIME_RUNNING: u64 = 2;
 const READ_ID: u64 = 4;
-const READ_GROUP: u64 = 8;
+pub(super) const READ_GROUP: u64 = 8;
 const READ_LOST: u64 = 16;
 const BRANCH_HW_INDEX: u64 = 1 << 17;
 /// Frames kept where perf does not say: the kernel's default.
@@ -26,7 +26,7 @@ const USUAL_STACK: usize = 127;
 #[derive(Debug, Clone)]
 pub struct Shape {
     sample_type: u64,
-    read_format: u64,
+    pub(super) read_format: u64,
     branch_format: u64,
     user_regs: u64,
     /// Stack memory was copied, to be unwound later: the call chain has no callers in user code.
@@ -63,7 +63,7 @@ impl Shape {
         self.most as u32
     }
 
-    fn has(&self, format: SampleFormat) -> bool {
+    pub(super) fn has(&self, format: SampleFormat) -> bool {
         self.sample_type & format.bits() != 0
     }
 }

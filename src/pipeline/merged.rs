@@ -14,7 +14,7 @@ use crate::event::Timestamp;
 use crate::format::header::Header;
 use crate::profile::{
     About, By, Event, Joined, Names, Naming, Profile, Resolution, SampleFrame, SampleView,
-    Selected, SymbolFrame,
+    Selected, SymbolFrame, counted_event,
 };
 
 /// One of the captures, and how it goes together with the others.
@@ -28,6 +28,18 @@ struct Part<'r> {
     shift: u64,
     /// Number of each of its events among those of the file.
     events: Vec<u8>,
+}
+
+impl Part<'_> {
+    /// What is asked of this one: its host may be asked for by what it is called here.
+    fn request(&self, request: &Request) -> Request {
+        let mut request = request.clone();
+        let hosts = &mut request.selection.hosts;
+        if hosts.iter().any(|glob| glob.matches(self.host.as_bytes())) {
+            *hosts = "*".parse().into_iter().collect();
+        }
+        request
+    }
 }
 
 /// What the hosts of a capture are called: by their names, and where two of one name recorded at the same time, by the
@@ -150,7 +162,7 @@ pub(super) fn profile(
         let mut of_frames = OfFrames(progress);
         let mut profile = super::count(
             part.reader,
-            of_one.clone(),
+            part.request(&of_one),
             with_missing,
             &mut of_frames,
             warn,
@@ -290,11 +302,15 @@ fn joined_about(
         selected.nothing.clear();
     }
     let same = |one: &Event| {
-        let rates = all.events.iter().filter(|other| other.name == one.name);
-        each(rates.map(|event| &*event.rate))
+        let is_same = |other: &&Event| counted_event(&other.name) == counted_event(&one.name);
+        each(all.events.iter().filter(is_same).map(|event| &*event.rate))
     };
-    let rates = all.events.first().map(same).unwrap_or_default();
-    if rates.contains(", ") {
+    let rates = all
+        .events
+        .iter()
+        .map(same)
+        .find(|rates| rates.contains(", "));
+    if let Some(rates) = rates {
         all.degraded.push(format!(
             "sampled at {rates}: what is counted here is samples, and a sample stands for less CPU time where the rate is higher; \
              compare shares within one capture (--host, --time)"
@@ -351,7 +367,7 @@ pub(super) fn stream<S: Sink>(
             first_place: next_place,
             sink: &mut *sink,
         };
-        let summary = one::stream(part.reader, of_one.clone(), &mut through, warn)?;
+        let summary = one::stream(part.reader, part.request(&of_one), &mut through, warn)?;
         next_place += through.resolutions.len() as u32;
         abouts.push(summary.about);
         let of = |text: String| format!("{}: {text}", part.host);

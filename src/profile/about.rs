@@ -87,3 +87,11 @@ pub struct Event {
     /// In words: `99 Hz`, `every 1000000`.
     pub rate: String,
 }
+
+/// The event of a name without what says how precisely its place is to be known: perf's `cpu-clock:ppp` counts what `cpu-clock` does.
+pub fn counted_event(name: &str) -> &str {
+    match name.rsplit_once(':') {
+        Some((event, modifiers)) if modifiers.chars().all(|c| matches!(c, 'p' | 'P')) => event,
+        _ => name,
+    }
+}

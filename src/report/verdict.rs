@@ -3,7 +3,7 @@
 use jiff::Timestamp as Wall;
 
 use crate::event::{LossClass, Timestamp};
-use crate::profile::{About, Naming, Profile, Reason};
+use crate::profile::{About, Naming, Profile, Reason, counted_event};
 
 use super::text::escaped;
 
@@ -16,7 +16,25 @@ const DAMAGES: usize = 5;
 pub fn whole(profile: &Profile) -> Vec<String> {
     let mut lines = opening(&profile.about);
     lines.extend(naming(&profile.naming));
+    lines.extend(several_events(&profile.about));
     lines
+}
+
+/// That samples of different events are added up.
+fn several_events(about: &About) -> Option<String> {
+    let mut names: Vec<&str> = about
+        .events
+        .iter()
+        .map(|event| counted_event(&event.name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let selected = about.selected.as_ref();
+    let is_selected = selected.is_some_and(|s| s.what.iter().any(|w| w.starts_with("event ")));
+    (names.len() > 1 && !is_selected).then(|| {
+        let names = names.join(", ");
+        format!("several events: samples of {} are counted as if they were of one; --event NAME selects one", escaped(&names))
+    })
 }
 
 /// What is known before any sample is decoded.
@@ -71,7 +89,7 @@ pub fn selection(about: &About) -> Vec<String> {
         let mut line = format!("selected: {}", escaped(&what));
         if let Some(samples) = selected.samples {
             line.push_str(&format!(": {samples} of {} samples", about.samples));
-            if selected.weight > samples && about.losses.contains_key(&LossClass::RateChanged) {
+            if selected.weight > samples {
                 line.push_str(&format!(", which count as {}", selected.weight));
             }
         }

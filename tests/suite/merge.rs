@@ -356,6 +356,42 @@ fn damage_stays_where_it_is() {
     assert_eq!(last, 8);
 }
 
+/// Such a file is written as a whole, so a capture that is not in it any more, or twice, is damage and is told.
+#[test]
+fn captures_that_are_missing_or_there_twice_are_damage() {
+    let [one, two] = two();
+    let whole = merged(&[one.clone(), two.clone()]);
+    let second = whole.len() - two.len() - FRAME_LEN;
+    let start = second - one.len() - FRAME_LEN;
+    let (head, first, last) = (&whole[..start], &whole[start..second], &whole[second..]);
+    for (bytes, samples, told) in [
+        ([head, first].concat(), 3, "1 of the 2 captures are missing"),
+        ([head, last].concat(), 5, "1 of the 2 captures are missing"),
+        (
+            [head, first, first, last].concat(),
+            8,
+            "capture 1 is there again",
+        ),
+        (head.to_vec(), 0, "no capture is in it"),
+        (
+            whole[..second + 10].to_vec(),
+            3,
+            "1 of the 2 captures are missing",
+        ),
+    ] {
+        let reader = Reader::from_bytes(bytes.clone()).unwrap();
+        assert_eq!(reader.samples(), samples, "{told}");
+        let damage = verify(&reader, || {}).damage;
+        assert!(
+            damage.iter().any(|d| d.to_string().contains(told)),
+            "{told}: {damage:?}"
+        );
+        let run = Run::piped(&["--folded"], &bytes);
+        assert_eq!(run.code, Some(1), "{told}");
+        assert!(run.err.contains(told), "{}", run.err);
+    }
+}
+
 /// Sizes that no file has, captures in captures, and thousands of them.
 #[test]
 fn hostile_files_of_captures_are_bounded() {
@@ -365,6 +401,7 @@ fn hostile_files_of_captures_are_bounded() {
         let mut bytes = start.clone();
         for (number, (size, content)) in members.iter().enumerate() {
             let member = Member {
+                count: members.len() as u32,
                 number: number as u32,
                 size: *size,
             };
@@ -400,7 +437,7 @@ fn hostile_files_of_captures_are_bounded() {
     assert!(last, "{:?}", reader.damage().last());
     assert_eq!(with(&[]).samples(), 0);
     let empty = Run::piped(&["--top", "3"], &start);
-    assert_eq!(empty.code, Some(0), "{}", empty.err);
+    assert_eq!(empty.code, Some(1), "{}", empty.err);
 }
 
 fn golden(name: &str) -> PathBuf {

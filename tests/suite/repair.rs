@@ -211,6 +211,15 @@ fn nothing_is_overwritten_that_is_no_capture() {
     assert_eq!(none.code, Some(1));
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
+
+    // What is at OUT would be kept as OUT.old: in the place of the capture that is read.
+    let old = dir.path().join("in.bprof.old");
+    fs::write(&old, bytes_of("family.bprof")).unwrap();
+    let refused = run(&old, &input);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("would replace"), "{}", refused.err);
+    assert_eq!(fs::read(&old).unwrap(), bytes_of("family.bprof"));
+    assert_eq!(fs::read(&input).unwrap(), bytes_of("calls.bprof"));
 }
 
 fn run(input: &Path, out: &Path) -> Run {

@@ -102,7 +102,10 @@ impl FromStr for NamePattern {
         if text.is_empty() {
             return Err("a name is needed".to_owned());
         }
-        let is_label = text.starts_with('[') && text.ends_with(']');
+        let inside = text
+            .strip_prefix('[')
+            .and_then(|text| text.strip_suffix(']'));
+        let is_label = inside.is_some_and(|text| !text.contains(['[', ']', '\\']));
         let pattern = match is_label {
             true => None,
             false => {
@@ -173,6 +176,7 @@ mod tests {
             ("[kernel]", "[kernel]", true),
             ("[kernel]", "k", false),
             (r"\[.*\]", "[nf_tables]", true),
+            ("[a-z]+[s]", "apps", true),
         ];
         for (pattern, name, expected) in cases {
             let pattern: NamePattern = pattern.parse().unwrap();

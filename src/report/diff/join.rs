@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use hashbrown::HashMap;
 
 use super::{Input, NotComparable, Side};
-use crate::profile::{By, Frame, FrameId, Group, NameId, Names, Profile, Row, StackId, Stacks};
+use crate::profile::{
+    By, Frame, FrameId, Group, NameId, Names, Profile, Row, StackId, Stacks, counted_event,
+};
 
 /// Two profiles over one set of names and stacks.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ impl Joined {
     pub fn new(before: &Input<'_>, after: &Input<'_>) -> Result<Joined, NotComparable> {
         let sides = (before.side()?, after.side()?);
         if let (Some(first), Some(second)) = (&sides.0.event, &sides.1.event)
-            && counted(first) != counted(second)
+            && counted_event(first) != counted_event(second)
         {
             return Err(NotComparable::Events {
                 before: first.clone(),
@@ -44,14 +46,6 @@ impl Joined {
             before: (sides.0, before),
             after: (sides.1, after),
         })
-    }
-}
-
-/// The event without what says how precisely its place is to be known: perf's `cpu-clock:ppp` counts what `cpu-clock` does.
-fn counted(event: &str) -> &str {
-    match event.rsplit_once(':') {
-        Some((name, modifiers)) if modifiers.chars().all(|c| c == 'p' || c == 'P') => name,
-        _ => event,
     }
 }
 
@@ -80,7 +74,7 @@ impl Join {
         let groups: Vec<u32> = profile
             .groups
             .iter()
-            .map(|group| self.group(name(profile, group)))
+            .map(|group| self.group(&name(profile, group)))
             .collect();
         let rows = profile.rows.iter().map(|row| Row {
             group: groups.get(row.group as usize).copied().unwrap_or(0),
@@ -112,14 +106,23 @@ impl Join {
 }
 
 /// What a group is called in any run: without the number of its process or thread. Empty where there are no groups.
-fn name<'a>(profile: &'a Profile, group: &Group) -> &'a str {
+fn name<'a>(profile: &'a Profile, group: &Group) -> Cow<'a, str> {
     if profile.by == By::None {
-        return "";
+        return "".into();
     }
     let label = profile.names.text(group.label);
     let number = group.tid.or(group.process.map(|process| process.tgid));
-    let name = number.and_then(|number| label.strip_suffix(&format!("-{number}")));
-    name.unwrap_or(label)
+    let Some(number) = number.map(|number| format!("-{number}")) else {
+        return label.into();
+    };
+    if let Some(name) = label.strip_suffix(&number) {
+        return name.into();
+    }
+    // Of a merged capture its host follows.
+    match label.rsplit_once(&format!("{number}@")) {
+        Some((name, host)) => format!("{name}@{host}").into(),
+        None => label.into(),
+    }
 }
 
 /// The label of a frame without a name, `[libfoo.so+0x1234]`, without its offset, which is of one build: `[libfoo.so]`.

@@ -62,6 +62,14 @@ pub(super) struct Entries {
     pub of_none: u64,
 }
 
+impl Entries {
+    /// Without functions whose total is below `least`.
+    pub fn at_least(mut self, least: u64) -> Entries {
+        self.list.retain(|entry| entry.counts.total >= least);
+        self
+    }
+}
+
 /// Counts rows of one profile, all or some at a time.
 pub(crate) struct Counter<'a> {
     names: &'a Names,

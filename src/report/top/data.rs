@@ -10,7 +10,7 @@ use super::{Entry, Options};
 use crate::profile::{Names, Profile};
 use crate::report::cells::{Csv, cell};
 use crate::report::groups::groups;
-use crate::report::layout::share;
+use crate::report::layout::{self, share};
 use crate::report::text::write_json;
 
 /// A function as JSON has it.
@@ -70,8 +70,11 @@ pub fn json(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Res
         functions: Vec<Function<'a>>,
     }
     let names = &profile.names;
+    let least = layout::at_least(options.min_total, profile.total_weight());
     let mut counter = Counter::new(names, &profile.stacks);
-    let all = counter.entries(&[&profile.rows], options.sort);
+    let all = counter
+        .entries(&[&profile.rows], options.sort)
+        .at_least(least);
     let list = |entries: &Entries| {
         let shown = limited(entries, &options);
         shown
@@ -80,7 +83,7 @@ pub fn json(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Res
     };
     let groups = options.by_group.then(|| {
         let groups = groups(profile).into_iter().map(|group| {
-            let entries = counter.entries(&group.rows, options.sort);
+            let entries = counter.entries(&group.rows, options.sort).at_least(least);
             Group {
                 samples: group.weight,
                 share: share(group.weight, all.sum),
@@ -117,6 +120,7 @@ pub fn csv(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Resu
         line: Option<u32>,
         function: Cow<'a, str>,
     }
+    let least = layout::at_least(options.min_total, profile.total_weight());
     let mut counter = Counter::new(&profile.names, &profile.stacks);
     let mut csv = Csv::new(&COLUMNS, out)?;
     let sum = profile.total_weight();
@@ -140,11 +144,16 @@ pub fn csv(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Resu
     };
     if options.by_group {
         for group in groups(profile) {
-            let entries = counter.entries(&group.rows, options.sort);
+            let entries = counter.entries(&group.rows, options.sort).at_least(least);
             list(&group.name, &entries)?;
         }
     } else {
-        list("", &counter.entries(&[&profile.rows], options.sort))?;
+        list(
+            "",
+            &counter
+                .entries(&[&profile.rows], options.sort)
+                .at_least(least),
+        )?;
     }
     csv.finish()
 }

@@ -30,6 +30,8 @@ pub struct Options {
     pub lines: bool,
     /// Groups below this share of all samples, in percent, are left out.
     pub min_percent: f64,
+    /// Functions whose total is below this share of all samples, in percent, are left out.
+    pub min_total: f64,
     /// Where the text is shown.
     pub style: Style,
 }
@@ -42,6 +44,7 @@ impl Default for Options {
             by_group: false,
             lines: false,
             min_percent: 0.0,
+            min_total: 0.0,
             style: Style::default(),
         }
     }

@@ -18,14 +18,24 @@ pub fn write(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Re
     if options.by_group {
         return of_groups(profile, &mut counter, options, out);
     }
-    let entries = counter.entries(&[&profile.rows], options.sort);
+    let all = counter.entries(&[&profile.rows], options.sort);
+    let least = layout::at_least(options.min_total, all.sum);
+    let functions = all.list.len();
+    let entries = all.at_least(least);
     let rows = rows(profile, &entries, options);
     let mut lines = vec![format!(
         "{} of {} functions; shares are of {} samples",
         rows.len(),
-        entries.list.len(),
+        functions,
         entries.sum
     )];
+    if entries.list.len() < functions {
+        lines.push(format!(
+            "{} functions below {} % in all are left out",
+            functions - entries.list.len(),
+            options.min_total
+        ));
+    }
     lines.extend(of_none(&entries));
     layout::head(lines, options.style, out)?;
     let columns = Columns::new(&rows, options, 0);
@@ -68,8 +78,10 @@ fn of_groups(
     for group in shown {
         let entries = counter.entries(&group.rows, options.sort);
         of_none_sum = of_none_sum.saturating_add(entries.of_none);
+        let functions = entries.list.len();
+        let entries = entries.at_least(layout::at_least(options.min_total, total));
         let rows = rows(profile, &entries, options);
-        tables.push((group, rows, entries.list.len()));
+        tables.push((group, rows, functions));
     }
     if of_none_sum > 0 {
         lines.push(format!(

@@ -8,6 +8,8 @@ use bprof::capture::CaptureWriter;
 use bprof::event::sample_flags;
 use bprof::format::header::{EventInfo, Sampling};
 
+use crate::golden::of_version;
+
 use super::fixture::{BASE, Bench, KERNEL, Run, Scene, Taken, header, profiler, usual};
 
 /// The usual capture with twice the samples in `mid` and a name that does harm, of another process number.
@@ -262,4 +264,61 @@ fn what_cannot_be_compared_is_refused() {
             run.err
         );
     }
+}
+
+/// A function with many small stacks is not small: what `--min-percent` leaves out of a table are functions.
+#[test]
+fn a_table_without_small_functions_has_the_same_numbers() {
+    let capture = of_version("v1.1", "paths.bprof");
+    let files = of_version("v1.1", "files");
+    let table = |options: &[&str]| {
+        let mut command = profiler(options);
+        Run::of(command.arg("--symfs").arg(&files).arg(&capture)).ok()
+    };
+    let csv = |options: &[&str]| -> Vec<String> {
+        let text = table(&[&["--csv"], options].concat());
+        text.lines().skip(1).map(str::to_owned).collect()
+    };
+    let share = |line: &String| -> f64 { line.split(',').nth(5).unwrap().parse().unwrap() };
+    let (all, large) = (csv(&[]), csv(&["--min-percent", "5"]));
+    let expected: Vec<String> = all.iter().filter(|l| share(l) >= 0.05).cloned().collect();
+    assert!(expected.len() > 3 && expected.len() < all.len(), "{all:?}");
+    assert_eq!(large, expected);
+    let text = table(&["--min-percent", "5"]);
+    let left_out = all.len() - expected.len();
+    let told = format!("# {left_out} functions below 5 % in all are left out\n");
+    assert!(text.contains(&told), "{text}");
+}
+
+/// Each capture by itself would have other functions left out, which then had grown from nothing.
+#[test]
+fn comparisons_are_of_whole_stacks() {
+    let capture = of_version("v1.2", "calls.bprof");
+    for option in [&["--min-percent", "20"][..], &["--lines"], &["--addresses"]] {
+        let mut command = profiler(option);
+        let run = Run::of(command.arg("--diff").args([&capture, &capture]));
+        assert_eq!(run.code, Some(2), "{option:?}: {}", run.err);
+    }
+}
+
+/// What perf calls `cpu-clock:ppp` is the same event as ours.
+#[test]
+fn a_recording_of_perf_is_compared_with_our_own() {
+    let bench = Bench::new();
+    let of_perf = bench.capture("perf.bprof", &later(&bench, "cpu-clock:ppp"));
+    let own = bench.capture("own.bprof", &usual(&bench.elf).finish());
+    let mut command = profiler(&["--diff"]);
+    let text = Run::of(command.args([&of_perf, &own])).ok();
+    assert!(text.contains("mid"), "{text}");
+    let of_users = bench.capture("users.bprof", &later(&bench, "cpu-clock:u"));
+    let refused = Run::of(profiler(&["--diff"]).args([&of_users, &own]));
+    assert_eq!(refused.code, Some(1));
+}
+
+#[test]
+fn a_recording_of_perf_is_told_from_no_capture() {
+    let data = of_version("import", "calls.data");
+    let run = Run::report(&[], &data);
+    assert_eq!(run.code, Some(1));
+    assert!(run.err.contains("profiler import"), "{}", run.err);
 }
