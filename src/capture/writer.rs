@@ -1,8 +1,11 @@
 //! Writing a capture: tables and samples in, frames out, each with one write and never touched again.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+mod frames;
 
+use std::collections::BTreeMap;
+use std::io::Write;
+
+pub use self::frames::END_WORDS;
 use super::incoming::cut_stacks;
 pub use super::incoming::{PlacedSample, SampleInput, Stacks, Written};
 use super::intern::Interner;
@@ -10,23 +13,19 @@ use super::numbering::Numbering;
 use super::rounding::Rounding;
 use super::trie::StackTrie;
 pub use super::trie::TOGETHER;
-use super::vdso::without_code;
 pub use super::write_error::{NoRoom, TablesFull, WriteError};
-use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp, sample_flags};
-use crate::format::aid::{ElfLayouts, KernelSymbols, PerfMaps, Vdso};
-use crate::format::descriptor::{Descriptor, FrameKind};
-use crate::format::end::End;
+use crate::event::{LossClass, MappedFile, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::frame::FrameCompressor;
 use crate::format::header::Header;
-use crate::format::index::{self, FrameEntry};
-use crate::format::payload::{Out, Payload};
+use crate::format::index::FrameEntry;
+use crate::format::limits;
+use crate::format::payload::Payload;
 use crate::format::process::{
     FileId, MappingId, MappingTemplate, PlacedMapping, ProcessId, ProcessRecord, Space, SpaceId,
     StringId, Task,
 };
 use crate::format::samples::{Sample, TaskId};
-use crate::format::segment::{Loss, Matchers, SegmentFrame, TableSizes};
-use crate::format::{limits, meta, skippable};
+use crate::format::segment::{Matchers, SegmentFrame, TableSizes};
 
 /// The zstd level captures are written with.
 pub const DEFAULT_LEVEL: i32 = 3;
@@ -40,14 +39,6 @@ const FULL_PLACED: u64 = 128 << 10;
 const FULL_STRING_BYTES: u64 = 2 << 20;
 /// A frame is full when so many samples wait to be written.
 pub(crate) const FULL_FRAME: usize = 64 << 10;
-/// A frame may well have so many bytes, whatever the one before had.
-const NEXT_FRAME: u64 = 8 << 10;
-
-/// The end frame has fewer bytes, as long as its reason is told in no more than [`END_WORDS`].
-const END_FRAME: u64 = 1024;
-/// Bytes of an end's reason in words.
-pub const END_WORDS: usize = 512;
-
 /// Memory of a stack trie: its nodes, what has to be known of each to write the next, and its runs with their places in
 /// tables.
 fn stack_bytes(trie: &StackTrie) -> usize {
@@ -95,16 +86,6 @@ pub struct CaptureWriter<W> {
     last_frame: u64,
     collected: Option<Written>,
     failed: bool,
-}
-
-/// What a descriptor says beside sizes and numbers.
-#[derive(Default)]
-struct Summary {
-    first: Timestamp,
-    last: Timestamp,
-    samples: u64,
-    lost: u64,
-    truncated: u64,
 }
 
 impl<W: Write> CaptureWriter<W> {
@@ -417,272 +398,5 @@ impl<W: Write> CaptureWriter<W> {
     /// What the capture is written to.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
-    }
-
-    /// From now on the file does not grow beyond `bytes`, its end and index included: what does not fit is not written
-    /// ([`WriteError::Full`]).
-    pub fn limit_to(&mut self, bytes: u64) {
-        self.limit = Some(self.limit.map_or(bytes, |limit| limit.min(bytes)));
-    }
-
-    /// Whether the limit is so near that what is pending may be the last that fits.
-    pub fn is_nearly_full(&self) -> bool {
-        let next = self.last_frame.saturating_mul(2).max(NEXT_FRAME);
-        self.limit
-            .is_some_and(|limit| self.bytes + next + self.closing(2) > limit)
-    }
-
-    /// Bytes the end and the index take when `more` frames come before them.
-    fn closing(&self, more: u64) -> u64 {
-        let entries = self.entries.len() as u64 + more + 1;
-        if entries > limits::INDEX_ENTRIES {
-            return END_FRAME;
-        }
-        END_FRAME + (skippable::PREFIX + index::FIXED) as u64 + entries * index::ENTRY as u64
-    }
-
-    /// Writes what is pending, if anything, as one frame with one write. Nothing is buffered after it.
-    pub fn flush(&mut self) -> Result<(), WriteError> {
-        if self.failed {
-            return Err(WriteError::Failed { offset: self.bytes });
-        }
-        if let Some(collected) = &mut self.collected {
-            collected.files.extend_from_slice(&self.pending.files);
-        }
-        let CaptureWriter {
-            pending,
-            user,
-            kernel,
-            user_numbers,
-            kernel_numbers,
-            losses,
-            collected,
-            rounding,
-            ..
-        } = self;
-        let is_lost = |(class, _): &(LossClass, Option<u32>)| class.is_lost_sample();
-        let mut summary = Summary {
-            lost: losses
-                .iter()
-                .filter(|(k, _)| is_lost(k))
-                .map(|(_, count)| *count)
-                .sum(),
-            ..Summary::default()
-        };
-        pending.losses.extend(
-            std::mem::take(losses)
-                .into_iter()
-                .map(|((class, cpu), count)| Loss { class, cpu, count }),
-        );
-        // Stable, so that samples of one moment stay in the order they came in.
-        pending.samples.sort_by_key(|s| (s.cpu, s.time));
-        rounding.round(&mut pending.samples, &pending.processes);
-        if !pending.samples.is_empty() {
-            user_numbers.write_addresses(user, &mut pending.user_addresses);
-            kernel_numbers.write_addresses(kernel, &mut pending.kernel_addresses);
-            if let Some(collected) = collected {
-                collected.user.extend_from_slice(&pending.user_addresses);
-                collected
-                    .kernel
-                    .extend_from_slice(&pending.kernel_addresses);
-            }
-        }
-        const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
-        for sample in &mut pending.samples {
-            sample.user_stack =
-                user_numbers.write_stack(user, sample.user_stack, &mut pending.user_nodes);
-            sample.kernel_stack =
-                kernel_numbers.write_stack(kernel, sample.kernel_stack, &mut pending.kernel_nodes);
-            summary.truncated += u64::from(sample.flags & CUT != 0);
-        }
-        let times = || pending.samples.iter().map(|s| s.time);
-        summary.first = times().min().unwrap_or_default();
-        summary.last = times().max().unwrap_or_default();
-        summary.samples = pending.samples.len() as u64;
-        if pending.is_empty() {
-            return Ok(());
-        }
-
-        self.payload.clear();
-        let CaptureWriter {
-            pending,
-            sizes,
-            matchers,
-            payload,
-            ..
-        } = self;
-        match pending.encode(sizes, matchers, payload) {
-            Ok(after) => self.sizes = after,
-            Err(err) => {
-                self.failed = true;
-                return Err(err.into());
-            }
-        }
-        let result = self.write_frame(FrameKind::Segment, &summary);
-        let unwritten = match &result {
-            Err(WriteError::Full { .. }) => std::mem::take(&mut self.pending.losses),
-            _ => Vec::new(),
-        };
-        self.pending.clear();
-        if let Err(WriteError::Full { .. }) = result {
-            // What later frames would refer to is not in the file.
-            self.empty_tables();
-            for loss in unwritten {
-                self.loss(loss.class, loss.cpu, loss.count);
-            }
-            self.loss(LossClass::NoRoom, None, summary.samples);
-            self.unwritten += summary.samples;
-        }
-        result?;
-        self.samples += summary.samples;
-        Ok(())
-    }
-
-    /// Flushes, then begins the next segment with empty tables.
-    pub fn start_segment(&mut self) -> Result<(), WriteError> {
-        self.flush()?;
-        self.empty_tables();
-        Ok(())
-    }
-
-    fn empty_tables(&mut self) {
-        if self.ordinal > 0 {
-            self.segment += 1;
-            self.ordinal = 0;
-        }
-        self.sizes = TableSizes::new(self.sizes.events as usize);
-        self.matchers.clear();
-        self.strings.clear();
-        self.files.clear();
-        self.mappings.clear();
-        self.spaces.clear();
-        self.tasks.clear();
-        self.processes = 0;
-        self.string_bytes = 0;
-        self.placed = 0;
-        self.records = 0;
-        self.user.clear();
-        self.kernel.clear();
-        self.rounding.clear();
-        self.user_numbers.clear();
-        self.kernel_numbers.clear();
-    }
-
-    /// Writes kernel symbols at once, after what is pending.
-    pub fn kernel_symbols(&mut self, symbols: &KernelSymbols) -> Result<(), WriteError> {
-        self.write_record(FrameKind::KernelSymbols, symbols)
-    }
-
-    /// Writes the vdso image at once, after what is pending. The code in it is left out.
-    pub fn vdso(&mut self, vdso: &Vdso) -> Result<(), WriteError> {
-        let image = without_code(&vdso.image);
-        self.write_record(FrameKind::Vdso, &Vdso { image })
-    }
-
-    /// Writes what readings of perf maps have told at once, after what is pending.
-    pub fn perf_maps(&mut self, maps: &PerfMaps) -> Result<(), WriteError> {
-        self.write_record(FrameKind::PerfMaps, maps)
-    }
-
-    /// Writes layouts of ELF files at once, after what is pending.
-    pub fn elf_layouts(&mut self, layouts: &ElfLayouts) -> Result<(), WriteError> {
-        self.write_record(FrameKind::ElfLayouts, layouts)
-    }
-
-    /// Ends the capture: what is pending, the end frame, the index. Gives `out` back, flushed. Within a limit there is
-    /// room for that, unless it was set too late.
-    pub fn finish(mut self, end: &End) -> Result<W, WriteError> {
-        if let Err(WriteError::Full { .. }) = self.flush() {
-            // Losses that found no room by their causes are in the end's total.
-            self.losses.clear();
-        }
-        self.write_record(FrameKind::End, end)?;
-        if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
-            let CaptureWriter { block, entries, .. } = &mut self;
-            block.clear();
-            skippable::encode(block, |out| {
-                index::encode(out, entries);
-                Ok(())
-            })?;
-            self.write_block()?;
-        }
-        let offset = self.bytes;
-        self.out
-            .flush()
-            .map_err(|source| WriteError::Io { offset, source })?;
-        Ok(self.out)
-    }
-
-    fn write_record<T: serde::Serialize>(
-        &mut self,
-        kind: FrameKind,
-        record: &T,
-    ) -> Result<(), WriteError> {
-        self.flush()?;
-        self.payload.clear();
-        meta::encode(self.payload.bytes(), "record", record)?;
-        self.write_frame(kind, &Summary::default())
-    }
-
-    /// Writes the payload with its descriptor.
-    fn write_frame(&mut self, kind: FrameKind, summary: &Summary) -> Result<(), WriteError> {
-        self.zstd
-            .compress_payload(&self.payload, &mut self.data)
-            .inspect_err(|_| self.failed = true)?;
-        let in_segment = kind == FrameKind::Segment;
-        let descriptor = Descriptor {
-            kind,
-            required: in_segment,
-            sequence: self.sequence,
-            segment: if in_segment { self.segment } else { 0 },
-            ordinal: if in_segment { self.ordinal } else { 0 },
-            compressed: self.data.len() as u64,
-            uncompressed: self.payload.as_slice().len() as u64,
-            first: summary.first,
-            last: summary.last,
-            samples: summary.samples,
-            lost: summary.lost,
-            truncated: summary.truncated,
-            data_crc: crc32c::crc32c(&self.data),
-        };
-        self.block.clear();
-        skippable::encode(&mut self.block, |out| {
-            descriptor.encode(out);
-            Ok(())
-        })?;
-        self.block.extend_from_slice(&self.data);
-        let offset = self.bytes;
-        let end = self.closing(u64::from(kind != FrameKind::End));
-        let closing = end - u64::from(kind == FrameKind::End) * END_FRAME;
-        let wanted = offset + self.block.len() as u64 + closing;
-        if self.limit.is_some_and(|limit| wanted > limit) {
-            let source = io::Error::from_raw_os_error(libc::EFBIG);
-            return Err(WriteError::Full { offset, source });
-        }
-        self.last_frame = self.block.len() as u64;
-        self.write_block()?;
-        self.sequence += 1;
-        self.ordinal += u32::from(in_segment);
-        // One more than an index may have says that there will be none.
-        if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
-            self.entries.push(FrameEntry { offset, descriptor });
-        }
-        Ok(())
-    }
-
-    fn write_block(&mut self) -> Result<(), WriteError> {
-        let offset = self.bytes;
-        if self.failed {
-            return Err(WriteError::Failed { offset });
-        }
-        if let Err(source) = self.out.write_all(&self.block) {
-            if source.get_ref().is_some_and(|inner| inner.is::<NoRoom>()) {
-                return Err(WriteError::Full { offset, source });
-            }
-            self.failed = true;
-            return Err(WriteError::Io { offset, source });
-        }
-        self.bytes += self.block.len() as u64;
-        Ok(())
     }
 }

@@ -2,10 +2,17 @@
 //!
 //! A process is told apart by its number and start time. What is known of it goes into the capture when it is
 //! first sampled in a segment, and from then on as it happens; processes without samples never do.
+//!
+//! ```text
+//! told  what the side-band says    sampled  the process of a sample    reread  what /proc says, and from when on
+//! model  what is known of one      write    into the segment           code    whose code may have changed
+//! ```
 
 mod code;
 mod model;
 mod reread;
+mod sampled;
+mod told;
 mod write;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -15,7 +22,6 @@ pub use self::code::UnnamedCode;
 pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
 use self::reread::Reading;
-use self::write::{place_in, write};
 use super::address_space::{AddressSpace, Mapping};
 use super::cgroups::Cgroups;
 use super::files::Files;
@@ -23,11 +29,9 @@ use super::host;
 use super::maps::RawMapping;
 use super::output::Output;
 use super::procfs;
-use super::sideband::{SideEvent, SideKind};
-use crate::capture::writer::{CaptureWriter, TablesFull};
-use crate::event::{LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
+use crate::capture::writer::CaptureWriter;
+use crate::event::{MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::aid::ElfLayouts;
-use crate::format::process::{ProcessId, ProcessRecord};
 
 /// What captures are written with here.
 pub type Writer = CaptureWriter<Output>;
@@ -212,236 +216,12 @@ impl Processes {
         mapping
     }
 
-    /// Takes in what the kernel told, in time order; what concerns processes of the open segment is written.
-    pub fn apply(&mut self, event: SideEvent, writer: &mut Writer) -> Result<(), TablesFull> {
-        let SideEvent { time, what } = event;
-        let pid = match &what {
-            SideKind::Thread { process }
-            | SideKind::Fork { process, .. }
-            | SideKind::Exec { process, .. }
-            | SideKind::Comm { process, .. }
-            | SideKind::Exit { process }
-            | SideKind::Map { process, .. } => *process,
-            SideKind::Cgroup { id, path } => {
-                self.cgroups.add(*id, path.clone());
-                return Ok(());
-            }
-            // Taken out before.
-            SideKind::BpfCode { .. } | SideKind::Throttled(_) => return Ok(()),
-            SideKind::Lost(count) => {
-                writer.loss(LossClass::SideBand, None, *count);
-                self.doubt_all();
-                return Ok(());
-            }
-            SideKind::MoreLost(count) => {
-                writer.loss(LossClass::SideBand, None, *count);
-                return Ok(());
-            }
-        };
-        if self.read_at.get(&pid).is_some_and(|read| time <= *read) {
-            return Ok(());
-        }
-        match what {
-            SideKind::Fork { parent, .. } => self.forked(pid, parent, time),
-            SideKind::Exec { comm, .. } => self.execed(pid, time, comm, writer)?,
-            SideKind::Map { mapping, .. } => {
-                if self.alive(pid).is_some() {
-                    let mapping = self.mapping(pid, &mapping, Some(time));
-                    self.mapped(pid, time, mapping, writer)?;
-                }
-            }
-            SideKind::Comm { comm, .. } => {
-                if let Some(process) = self.alive(pid) {
-                    if let Some((id, _)) = process.written {
-                        let comm = writer.string(&comm)?;
-                        writer.process(ProcessRecord::Comm {
-                            process: id,
-                            time,
-                            comm,
-                        })?;
-                    }
-                    if let Some(image) = process.current() {
-                        image.renamed.push((time, comm));
-                    }
-                }
-            }
-            SideKind::Thread { .. } => {
-                if let Some(process) = self.alive(pid) {
-                    process.threads = process.threads.saturating_add(1);
-                }
-                return Ok(());
-            }
-            SideKind::Exit { .. } => {
-                if let Some(process) = self.alive(pid) {
-                    if process.is_in_exec() {
-                        self.without_events.push(pid);
-                        return Ok(());
-                    }
-                    if process.threads != u32::MAX {
-                        process.threads -= 1;
-                    }
-                    if process.threads > 0 {
-                        return Ok(());
-                    }
-                    process.ended = Some(time);
-                    let (sampled, written) = (process.sampled, process.written);
-                    if sampled {
-                        self.code_changed(pid);
-                    }
-                    if let Some((id, _)) = written {
-                        writer.process(ProcessRecord::Exit { process: id, time })?;
-                    }
-                }
-            }
-            SideKind::Cgroup { .. }
-            | SideKind::BpfCode { .. }
-            | SideKind::Throttled(_)
-            | SideKind::Lost(_)
-            | SideKind::MoreLost(_) => {}
-        }
-        self.touch(pid);
-        Ok(())
-    }
-
-    fn doubt_all(&mut self) {
-        self.lost = true;
-        for process in self.by_pid.values_mut().flatten() {
-            process.stale = true;
-            // Threads may have come and gone unseen: the sweep finds its end.
-            process.threads = u32::MAX;
-        }
-    }
-
-    /// Events from `since` to `now` may not have been told: batches without a loss have been placed meanwhile. Processes
-    /// of the open segment are looked at again at once, because their samples since then must not be believed.
-    pub fn doubt(&mut self, since: Timestamp, writer: &mut Writer) -> Result<(), TablesFull> {
-        self.doubt_all();
-        self.good_until = self.good_until.min(since);
-        self.settled = self.settled.min(since);
-        let mut written: Vec<(ProcessId, Pid, usize)> = Vec::new();
-        for (pid, list) in &self.by_pid {
-            let ids = list.iter().enumerate();
-            written.extend(ids.filter_map(|(at, p)| Some((p.written?.0, *pid, at))));
-        }
-        // In the order of the segment, so that a recording does not depend on that of a hash table.
-        written.sort_unstable();
-        for (_, pid, at) in written {
-            self.reread(pid, at, None, writer)?;
-            self.count_missed(pid, at, since, writer);
-        }
-        Ok(())
-    }
-
     /// The living process of this number.
     fn alive(&mut self, pid: Pid) -> Option<&mut Process> {
         self.by_pid
             .get_mut(&pid)?
             .last_mut()
             .filter(|p| p.ended.is_none())
-    }
-
-    fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
-        if self.scope == Scope::Given {
-            return;
-        }
-        let inherited = self.alive(parent).map(|p| {
-            let kernel = p.kernel;
-            let image = p
-                .current()
-                .map(|i| (i.current_comm().to_vec(), i.space.fork(), i.exec_id));
-            (kernel, p.stale, image)
-        });
-        let (kernel, stale, image) = match inherited {
-            Some(found) => found,
-            None if self.scope == Scope::Known => return,
-            // Its parent was not seen: read what it has when it is sampled.
-            None => (false, true, None),
-        };
-        let (comm, space, exec_id) = image.unwrap_or_default();
-        let mut first = Image::new(time, 0, Origin::Event, comm);
-        first.space = space;
-        // The kernel's number of execs is inherited, so that a missed one shows.
-        first.exec_id = exec_id;
-        let child = Process {
-            start: Start::Before(time),
-            parent,
-            kernel,
-            origin: Origin::Event,
-            threads: 1,
-            ended: None,
-            images: vec![first],
-            stale,
-            sampled: false,
-            missed: false,
-            many: MANY,
-            written: None,
-            looked_again: None,
-        };
-        let same_number = self.by_pid.entry(pid).or_default();
-        if let Some(before) = same_number.last_mut().filter(|p| p.ended.is_none()) {
-            before.ended = Some(time);
-        }
-        same_number.push(child);
-    }
-
-    fn execed(
-        &mut self,
-        pid: Pid,
-        time: Timestamp,
-        comm: Vec<u8>,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
-        let Some(process) = self.alive(pid) else {
-            return Ok(());
-        };
-        process.kernel = false;
-        process.stale = false;
-        let number = process.current().map_or(0, |i| i.number + 1);
-        if let Some((id, _)) = process.written {
-            let comm = writer.string(&comm)?;
-            writer.process(ProcessRecord::Image {
-                process: id,
-                time,
-                exec_number: number,
-                comm,
-                origin: Origin::Event,
-            })?;
-        }
-        process
-            .images
-            .push(Image::new(time, number, Origin::Event, comm));
-        if process.sampled {
-            self.code_changed(pid);
-        }
-        Ok(())
-    }
-
-    fn mapped(
-        &mut self,
-        pid: Pid,
-        time: Timestamp,
-        mapping: Mapping,
-        writer: &mut Writer,
-    ) -> Result<(), TablesFull> {
-        let Some(process) = self.alive(pid) else {
-            return Ok(());
-        };
-        if let Some((id, _)) = process.written {
-            let placed = place_in(writer, &mapping)?;
-            writer.process(ProcessRecord::Map {
-                process: id,
-                time,
-                placed,
-            })?;
-        }
-        let changed = process.sampled && mapping.file.kind != MappedKind::File;
-        if let Some(image) = process.current() {
-            image.space.add(time, mapping);
-        }
-        if changed {
-            self.code_changed(pid);
-        }
-        Ok(())
     }
 
     /// What a process had mapped at `time`, as far as that has been told.
@@ -451,123 +231,10 @@ impl Processes {
         Some(&process.images.get(at.unwrap_or(0))?.space)
     }
 
-    /// The process of a sample in the open segment, written there now if it was not.
-    pub fn resolve(
-        &mut self,
-        sample: &FirstSample,
-        writer: &mut Writer,
-    ) -> Result<ProcessId, TablesFull> {
-        let sampled = &sample.sampled;
-        let pid = sampled.key.tgid;
-        let at = match self.find(sampled.key) {
-            Some(at) => at,
-            None => self.adopt(sampled),
-        };
-        self.touch(pid);
-        self.refresh(at, sample, writer)?;
-        let path = self
-            .cgroups
-            .path(sampled.cgroup_id)
-            .map(|path| writer.string(path))
-            .transpose()?;
-        let Some(process) = self.get(pid, at) else {
-            return Err(TablesFull);
-        };
-        process.start = Start::At(sampled.key.start_time);
-        let id = match process.written {
-            Some((id, cgroup)) => {
-                if let Some(path) = path.filter(|_| cgroup != sampled.cgroup_id) {
-                    writer.process(ProcessRecord::Cgroup {
-                        process: id,
-                        time: sample.now,
-                        path,
-                    })?;
-                }
-                id
-            }
-            None => write(process, sample, path, writer)?,
-        };
-        process.written = Some((id, sampled.cgroup_id));
-        let new = !std::mem::replace(&mut process.sampled, true);
-        self.sampled += u64::from(new);
-        self.count_missed(pid, at, sample.first, writer);
-        if new {
-            self.code_changed(pid);
-        }
-        Ok(id)
-    }
-
-    /// Counts a process once when samples of it, from `first` on, lack mappings.
-    fn count_missed(&mut self, pid: Pid, at: usize, first: Timestamp, writer: &mut Writer) {
-        let Some(process) = self.get(pid, at) else {
-            return;
-        };
-        let missing = |process: &Process| {
-            let mut images = process.needed_from(first);
-            images.any(|image| image.unreadable.is_some())
-        };
-        if !process.missed && missing(process) {
-            process.missed = true;
-            self.maps_missed += 1;
-            writer.loss(LossClass::MapsUnreadable, None, 1);
-        }
-    }
-
     fn touch(&mut self, pid: Pid) {
         if self.touched.back() != Some(&(self.batch, pid)) {
             self.touched.push_back((self.batch, pid));
         }
-    }
-
-    /// Which of the processes of this number: the first one that can have started then.
-    fn find(&self, key: ProcessKey) -> Option<usize> {
-        let list = self.by_pid.get(&key.tgid)?;
-        let exact = list
-            .iter()
-            .position(|p| p.start == Start::At(key.start_time));
-        exact.or_else(|| {
-            list.iter().position(|p| match p.start {
-                Start::At(_) => false,
-                Start::Tick(tick) => key.start_time.0 / self.tick_ns == tick,
-                Start::Before(fork) => key.start_time <= fork,
-            })
-        })
-    }
-
-    /// A sampled process nothing told of: the idle task, a kernel thread, or one whose events were lost.
-    fn adopt(&mut self, sampled: &Sampled) -> usize {
-        let pid = sampled.key.tgid;
-        let mut image = Image::new(Timestamp::ZERO, 0, Origin::Sample, sampled.comm().to_vec());
-        if pid.0 == 0 {
-            image.comm = b"swapper".to_vec();
-        } else if let Ok(stat) = procfs::read_stat(pid)
-            && stat.start_ticks == sampled.key.start_time.0 / self.tick_ns
-        {
-            image.comm = stat.comm;
-        }
-        let process = Process {
-            start: Start::At(sampled.key.start_time),
-            parent: Pid(0),
-            kernel: sampled.kernel,
-            origin: Origin::Sample,
-            threads: u32::MAX,
-            ended: None,
-            images: vec![image],
-            stale: !sampled.kernel,
-            sampled: false,
-            missed: false,
-            many: MANY,
-            written: None,
-            looked_again: None,
-        };
-        let list = self.by_pid.entry(pid).or_default();
-        // In the order they started, so that `find` takes the right one.
-        let at = list.partition_point(|p| match p.start {
-            Start::At(start) | Start::Before(start) => start < sampled.key.start_time,
-            Start::Tick(tick) => tick <= sampled.key.start_time.0 / self.tick_ns,
-        });
-        list.insert(at, process);
-        at
     }
 
     fn get(&mut self, pid: Pid, at: usize) -> Option<&mut Process> {

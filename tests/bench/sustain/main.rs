@@ -191,6 +191,7 @@ impl Recorder {
             lost: self.drain.totals.lost,
             processes: self.processes.sampled,
         };
+        let shortened = self.drain.totals.shortened;
         let bytes = self.drain.writer.finish(&end)?.bytes;
         let reader = Reader::open(path)?;
         ensure!(reader.damage().is_empty(), "the capture is damaged");
@@ -199,6 +200,7 @@ impl Recorder {
         ensure!(unread == 0, "mappings of {unread} processes are missing");
         Ok(json!({
             "samples": end.samples,
+            "cut": shortened,
             "refused": end.lost,
             "processes": end.processes,
             "bytes": bytes,
@@ -280,26 +282,31 @@ impl Rig {
         let (mut machine, mut recorder) = self.begin(args)?;
         let ended = AtomicBool::new(false);
         let (rings, told, clock) = (&self.rings, &machine.told, &machine.clock);
+        let (ended, seconds) = (&ended, args.seconds);
         let source = &mut machine.source;
         let late = std::thread::scope(|scope| -> Result<u64> {
-            let ticking = scope.spawn(|| {
+            let reader = std::thread::current();
+            let ticking = scope.spawn(move || {
                 stay_on(1);
                 let began = clock.load(Ordering::Acquire);
                 let mut late = 0;
-                for tick in 1..=args.seconds * 1000 {
+                for tick in 1..=seconds * 1000 {
                     let due = began + tick * MILLISECOND;
                     while let Some(early) = due.checked_sub(host::now().0).filter(|ns| *ns > 0) {
                         std::thread::sleep(Duration::from_nanos(early));
                     }
                     late = late.max(host::now().0 - due);
                     source.tick(due, rings, told, clock);
+                    if rings.iter().filter(|ring| ring.has_woken()).count() > 0 {
+                        reader.unpark();
+                    }
                 }
                 ended.store(true, Ordering::Release);
                 late
             });
             stay_on(0);
             while !ended.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(args.poll));
+                std::thread::park_timeout(Duration::from_millis(args.poll));
                 recorder.batch(rings, told, clock)?;
             }
             let late = ticking.join();
@@ -395,10 +402,11 @@ fn main() -> Result<()> {
     );
     let mut results = serde_json::Map::new();
     println!(
-        "\n{:<8} {:>9} {:>7} {:>9} {:>10} {:>9} {:>9} {:>10} {:>10}",
+        "\n{:<8} {:>9} {:>7} {:>9} {:>9} {:>10} {:>9} {:>9} {:>10} {:>10}",
         "load",
         "samples",
         "lost",
+        "cut",
         "of a CPU",
         "us/sample",
         "to spare",
@@ -417,10 +425,11 @@ fn main() -> Result<()> {
         let lost = number(&paced, "lost_in_rings") + number(&paced, "refused");
         let rate = args.cpus as f64 * 1000.0;
         println!(
-            "{:<8} {:>9} {:>7} {:>7.1} % {:>10.3} {:>8.1}x {:>6.1} MB {:>7.0} KB {:>10.2}",
+            "{:<8} {:>9} {:>7} {:>9} {:>7.1} % {:>10.3} {:>8.1}x {:>6.1} MB {:>7.0} KB {:>10.2}",
             load.name,
             number(&paced, "samples"),
             lost,
+            number(&paced, "cut"),
             number(&paced, "share_of_a_cpu") * 100.0,
             number(&fast, "us_a_sample"),
             number(&fast, "samples_a_cpu_second") / rate,
@@ -432,7 +441,7 @@ fn main() -> Result<()> {
         results.insert(load.name.into(), both);
     }
     println!(
-        "\n\"lost\": no room in a ring, or refused; \"to spare\": how many times as many samples one CPU would do,"
+        "\n\"lost\": no room in a ring, or refused; \"cut\": with 8 frames of each stack, for want of room; \"to spare\": how many times as many samples one CPU would do,"
     );
     println!("measured with nobody waiting; RSS without rings and simulated machine.");
     for load in &loads {

@@ -2,7 +2,7 @@
 //! counted.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bprof::capture::writer::TOGETHER;
 
@@ -13,6 +13,7 @@ pub struct Ring {
     read: AtomicUsize,
     lost: AtomicU64,
     fullest: AtomicUsize,
+    wakes: AtomicBool,
 }
 
 // SAFETY: words between `read` and `written` are only read, the others only written, each by one thread; the positions are
@@ -28,7 +29,24 @@ impl Ring {
             read: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             fullest: AtomicUsize::new(0),
+            wakes: AtomicBool::new(false),
         }
+    }
+
+    /// Words that wait.
+    fn waiting(&self) -> usize {
+        self.written.load(Ordering::Relaxed) - self.read.load(Ordering::Acquire)
+    }
+
+    /// So much waits that the sampling program cuts stacks. For the thread that puts records in.
+    pub fn is_nearly_full(&self) -> bool {
+        self.waiting() >= self.words.len() / 4 * 3
+    }
+
+    /// Whether a record since the last call was the one that made it half full, by which the sampling program wakes the
+    /// recorder.
+    pub fn has_woken(&self) -> bool {
+        self.wakes.swap(false, Ordering::Relaxed)
     }
 
     /// Puts in a record of several parts, or counts it as lost. For one thread.
@@ -61,6 +79,9 @@ impl Ring {
         }
         let after = at + 1 + len;
         self.written.store(after, Ordering::Release);
+        if at - read < size / 2 && after - read >= size / 2 {
+            self.wakes.store(true, Ordering::Relaxed);
+        }
         self.fullest.fetch_max(after - read, Ordering::Relaxed);
         true
     }

@@ -85,6 +85,8 @@ pub const LOADS: [Load; 5] = [
     },
 ];
 
+/// Of `bpf/profiler.h`.
+const SHORT_FRAMES: usize = 8;
 /// A short process is sampled this often, once a tick.
 const SHORT_LIFE: u64 = 8;
 /// Above every PID there can be: nothing in /proc is about a short process.
@@ -285,6 +287,20 @@ impl Source {
             true => &self.kernel[self.random.below(self.kernel.len() as u64) as usize][..],
             false => &[],
         };
+        // As the sampling program does it: rather a stack that is cut than no sample.
+        let short = ring.is_nearly_full();
+        let kept = |stack| match short {
+            true => <[u64]>::get(stack, ..SHORT_FRAMES).unwrap_or(stack),
+            false => stack,
+        };
+        let (kernel, kept_user) = (kept(kernel), kept(&user[..]));
+        let mut flags = 0;
+        if in_kernel {
+            flags |= sample_flag::SAMPLE_IN_KERNEL.0;
+        }
+        if short {
+            flags |= sample_flag::SAMPLE_SHORT.0;
+        }
         let mut comm = [0; 16];
         for (to, from) in comm.iter_mut().zip(who.comm.bytes()) {
             *to = from as _;
@@ -298,18 +314,14 @@ impl Source {
             exec_id: who.exec_id,
             cpu,
             kernel_frames: kernel.len() as i16,
-            user_frames: user.len() as i16,
-            flags: sample_flag(if in_kernel {
-                sample_flag::SAMPLE_IN_KERNEL.0
-            } else {
-                0
-            }),
+            user_frames: kept_user.len() as i16,
+            flags: sample_flag(flags),
             comm,
         };
         const WORDS: usize = size_of::<sample_head>() / 8;
         // SAFETY: plain integers without padding, as many bytes as the words.
         let words: [u64; WORDS] = unsafe { std::mem::transmute(head) };
-        ring.put([&words, kernel, user]);
+        ring.put([&words, kernel, kept_user]);
         user[0] = plain;
     }
 }
