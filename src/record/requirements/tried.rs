@@ -37,6 +37,7 @@ fn load() -> anyhow::Result<()> {
             kernel: depth,
         },
         window: 0,
+        may_walk: false,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),
         possible: cpus::possible_count()?,

@@ -77,6 +77,7 @@ impl Setup {
             measured: options.cpu_limit.is_some(),
             depths,
             window: if copies { unwind::WINDOW } else { 0 },
+            may_walk: options.unwind == Unwind::Auto,
             ring_bytes,
             online: &online,
             possible: cpus::possible_count()?,
@@ -209,7 +210,7 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (4096, 1 << 20, 4 << 20),
+        true => (8192, 2 << 20, 8 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)
