@@ -27,6 +27,8 @@ mod room;
 mod roundtrip;
 mod soak;
 mod stacks;
+#[cfg(target_arch = "x86_64")]
+mod stepping;
 mod targets;
 #[cfg(target_arch = "x86_64")]
 mod unwind;

@@ -37,7 +37,6 @@ fn load() -> anyhow::Result<()> {
             kernel: depth,
         },
         window: 0,
-        also_walk: false,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),
         possible: cpus::possible_count()?,

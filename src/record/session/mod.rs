@@ -25,13 +25,14 @@ use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
 use super::launch::{Held, NotStarted, Running};
-use super::options::{Event, Options, Rate, Target};
+use super::options::{Event, Options, Rate, Target, Unwind};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::unwind::Unwinder;
+use super::unwind::windows::Windows;
 use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
@@ -216,6 +217,7 @@ fn record(
     let mut drain = Drain::new(writer, setup.depths, setup.command);
     if setup.copies {
         drain.unwinder = Unwinder::new();
+        drain.windows = Windows::new(options.unwind == Unwind::Auto);
     }
     let drain = RefCell::new(drain);
     let mut rings = Rings::new().map_err(Failed::AtStart)?;

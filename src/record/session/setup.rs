@@ -87,7 +87,6 @@ impl Setup {
             measured: options.cpu_limit.is_some(),
             depths,
             window: if copies { unwind::WINDOW } else { 0 },
-            also_walk: options.unwind == Unwind::Auto,
             ring_bytes,
             online: &online,
             possible: cpus::possible_count()?,
