@@ -12,6 +12,7 @@ mod common;
 mod cpus;
 mod events;
 mod files;
+mod hung;
 mod identity;
 mod import;
 mod jit;
