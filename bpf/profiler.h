@@ -39,6 +39,7 @@ struct config {
 enum {
 	SHORT_FRAMES = 8,
 	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
+	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
 	ROOM_SHARE = 8,        /* a copy takes no more than this part of what is free in the ring */
 	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */

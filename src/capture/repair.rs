@@ -13,6 +13,7 @@ use super::reader::{DamageKind, FrameReader, Reader};
 use super::scan;
 use super::verify::{Verified, verify};
 use super::write_error::WriteError;
+use crate::counted::{are, counted};
 use crate::event::LossClass;
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
@@ -215,7 +216,10 @@ fn header(reader: &Reader, frames: u64, samples: u64) -> Result<Vec<u8>, RepairE
     let mut bytes = Vec::new();
     let mut header = reader.header().clone();
     header.degraded.push(format!(
-        "repaired: {frames} damaged frames, with {samples} samples as far as that is known, are left out"
+        "repaired: {}, with {} as far as that is known, {} left out",
+        counted(frames, "damaged frame"),
+        counted(samples, "sample"),
+        are(frames)
     ));
     // A full one has no room for this; the frame of losses tells it too.
     if header.encode(&mut bytes).is_err() {

@@ -324,6 +324,8 @@ the user stack (128 KiB at most) are copied to the recorder, which walks them by
 writes addresses only. What could not be walked to its root is counted by cause, and told by every report. With auto stacks for which that is not enough are \
 walked along frame pointers as well, from where the copy or the unwind information ends; where the machine cannot do it (other than x86-64, \
 before Linux 5.15) auto is fp.
+Along frame pointers the caller of a function that keeps none is missing from the stack, and nothing tells: gcc -fno-omit-frame-pointer keeps \
+them in functions that call nothing only with -mno-omit-leaf-frame-pointer.
   profiler record --unwind auto -p 1234 -d 30
 
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.

@@ -11,6 +11,7 @@ use super::beside::{Beside, refuse_same};
 use super::tell;
 use crate::capture::place;
 use crate::cli::ImportArgs;
+use crate::counted::counted;
 use crate::import::{Imported, Source, import};
 use crate::report::text::escaped;
 
@@ -72,12 +73,15 @@ fn print(imported: &Imported, path: &Path, size: u64, out: &mut dyn Write) -> io
     }
     writeln!(
         out,
-        "imported {} samples of {} processes; lost {}",
-        imported.samples, imported.processes, imported.lost
+        "imported {} of {}; lost {}",
+        counted(imported.samples, "sample"),
+        counted(imported.processes, "process"),
+        imported.lost
     )?;
     writeln!(
         out,
-        "wrote {} ({size} bytes)",
-        escaped(&path.display().to_string())
+        "wrote {} ({})",
+        escaped(&path.display().to_string()),
+        counted(size, "byte")
     )
 }

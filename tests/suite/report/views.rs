@@ -190,7 +190,7 @@ fn losses_and_the_recorders_notes_are_told() {
         "# lost by cause: ring full 3\n",
         "# left out or missing: idle 70\n",
         "# degraded: kernel symbols: hidden by kptr_restrict\n",
-        "# 1 samples have no frames and belong to no function\n",
+        "# 1 sample has no frames and belongs to no function\n",
     ] {
         assert!(out.contains(line), "{out}");
     }
