@@ -10,6 +10,7 @@
 mod anonymous;
 mod common;
 mod cpus;
+mod devices;
 mod events;
 mod files;
 mod hung;

@@ -312,9 +312,41 @@ impl Processes {
             let alive = list.last_mut().filter(|p| p.ended.is_none() && !p.kernel);
             if let Some(process) = alive.filter(|_| procfs::is_gone(*pid)) {
                 process.ended = Some(Timestamp::MAX);
-                gone.push(*pid);
+                gone.push((*pid, process.sampled));
             }
         }
-        gone.into_iter().for_each(|pid| self.touch(pid));
+        for (pid, sampled) in gone {
+            // Whoever follows its code holds a directory of it.
+            if sampled {
+                self.code_changed(pid);
+            }
+            self.touch(pid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model::Start;
+    use super::*;
+
+    /// An end that nobody told is an end to whoever follows the process's code, too: it holds a directory of it.
+    #[test]
+    fn an_end_that_only_the_sweep_finds_ends_what_follows_the_code() {
+        let mut processes = Processes::new(Scope::All, 100);
+        // No process ever has it: it is above any `pid_max`.
+        let nobody = Pid(1 << 30);
+        processes.forked(nobody, Pid(1), Timestamp(7));
+        let process = processes.alive(nobody).expect("it has begun");
+        // Two threads that have ended, of which the end of one was lost.
+        (process.sampled, process.threads) = (true, 1);
+        process.start = Start::At(Timestamp(7));
+        assert!(processes.take_unnamed_code().is_empty());
+        processes.sweep();
+        let told = processes.take_unnamed_code();
+        let told: Vec<_> = told.iter().map(|c| (c.key.tgid, c.ended)).collect();
+        assert_eq!(told, [(nobody, true)]);
+        processes.sweep();
+        assert!(processes.take_unnamed_code().is_empty());
     }
 }

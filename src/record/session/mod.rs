@@ -481,7 +481,10 @@ impl Session<'_> {
             self.next_segment = now + SEGMENT;
             drain.segment_is_due = true;
         }
-        let throttled = std::mem::take(&mut self.setup.side_band.throttled);
+        let mut throttled = std::mem::take(&mut self.setup.side_band.throttled);
+        self.setup.sampling.throttled(|cpu| {
+            *throttled.entry(cpu).or_default() += 1;
+        });
         for (cpu, times) in &throttled {
             drain.lose(LossClass::Throttled, *cpu, *times);
         }
