@@ -152,7 +152,8 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 
 #if defined(__TARGET_ARCH_x86)
 #define PAGE 4096
-#define WINDOW_PAGES (2 + 131072 / PAGE)
+/* Pages at the top of a stack that may never have been touched. */
+#define UNTOUCHED 10
 
 /* Whether `address` ends the memory from `sp` on that may be stack. */
 static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
@@ -199,6 +200,8 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	end = from + window;
 	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
 	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	if (config.may_walk && end == from + window)
+		*walks = 1;
 	len = end - from;
 	barrier_var(len);
 	if (len > config.window)
@@ -207,23 +210,28 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 		return len;
 	/* Some page of it is not there. The first ones may never have been touched... */
 	at->bytes = 0;
-	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
 		at->from = (at->from | (PAGE - 1)) + 1;
-	/* ... then all up to one that is not there. */
-	for (i = 0; i < WINDOW_PAGES; i++) {
+	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
+#pragma unroll
+	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
 		done = at->bytes;
 		from = at->from + done;
-		part = PAGE - (from & (PAGE - 1));
-		if (part > end - from)
-			part = end - from;
-		barrier_var(part);
 		barrier_var(done);
-		if (from >= end || part > PAGE || done > config.window)
-			break;
-		if (bpf_probe_read_user(stack + done, part, (void *)from))
-			break;
-		at->bytes = done + part;
+		if (config.window < part || done > config.window - part || from + part > end)
+			continue;
+		if (!bpf_probe_read_user(stack + done, part, (void *)from))
+			at->bytes = done + part;
 	}
+	done = at->bytes;
+	from = at->from + done;
+	part = PAGE - (from & (PAGE - 1));
+	if (part > end - from)
+		part = end - from;
+	barrier_var(part);
+	barrier_var(done);
+	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
+		at->bytes = done + part;
 	return at->bytes;
 }
 #endif

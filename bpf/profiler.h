@@ -30,7 +30,7 @@ struct config {
 	__u32 max_kernel;      /* frames kept of a kernel stack */
 	__u32 measured;        /* add up the time this program takes */
 	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
-	__u32 unused;
+	__u32 may_walk;        /* where a copy may not hold all of it, it is walked along frame pointers besides */
 	__u64 ring_bytes;
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
 	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
@@ -39,6 +39,7 @@ struct config {
 enum {
 	SHORT_FRAMES = 8,
 	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
+	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
 	ROOM_SHARE = 8,        /* a copy takes no more than this part of what is free in the ring */
 	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
