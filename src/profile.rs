@@ -245,6 +245,8 @@ pub enum Reason {
     NoVdso,
     /// The capture has no kernel symbol that covers the address.
     NoKernelSymbol,
+    /// The capture has more distinct addresses than one of its size can honestly have: further ones are not kept apart.
+    TooMany,
 }
 
 impl Reason {
@@ -267,6 +269,7 @@ impl Reason {
             Reason::NoSymbol => "no symbol",
             Reason::NoVdso => "no vdso image",
             Reason::NoKernelSymbol => "no kernel symbol",
+            Reason::TooMany => "more addresses than are kept",
         }
     }
 }

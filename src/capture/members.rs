@@ -210,9 +210,20 @@ pub fn merge(captures: &[&Reader], out: &mut impl Write) -> Result<u64, MergeErr
         }
     }
     let headers: Vec<&Header> = captures.iter().map(|reader| reader.header()).collect();
+    let mut header = Vec::new();
+    common(&headers)?
+        .encode_merged(&mut header)
+        .map_err(WriteError::from)?;
+    join(&header, captures, out)
+}
+
+/// Writes a file of `captures` that begins with `header`. Gives its length.
+pub(super) fn join(
+    header: &[u8],
+    captures: &[&Reader],
+    out: &mut impl Write,
+) -> Result<u64, MergeError> {
     let mut bytes = Vec::new();
-    let header = common(&headers)?;
-    header.encode_merged(&mut bytes).map_err(WriteError::from)?;
     let mut written = 0;
     let mut put = |bytes: &[u8]| {
         let result = out.write_all(bytes);
@@ -223,7 +234,7 @@ pub fn merge(captures: &[&Reader], out: &mut impl Write) -> Result<u64, MergeErr
         written += bytes.len() as u64;
         Ok::<(), WriteError>(())
     };
-    put(&bytes)?;
+    put(header)?;
     for (number, reader) in captures.iter().enumerate() {
         let size = reader.whole_len();
         let member = Announced {

@@ -261,6 +261,11 @@ impl Counter {
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }
+        if self.stacks.is_cut() {
+            warn(
+                "the capture has more distinct stacks than one of its size can honestly have: the others are cut, and marked [truncated]",
+            );
+        }
         if self.profile.about.selected.is_some() {
             self.select_by_names();
         }

@@ -15,7 +15,7 @@ use super::grouping::Grouping;
 use super::lists::{FrameLists, Frames, Held};
 use super::segment::{Key, Segment, ViewId};
 use super::selection::{self, Filter, Plan, Sieve};
-use super::stacks::{BEFORE_EXEC, STRAY};
+use super::stacks::{BEFORE_EXEC, STRAY, places};
 use super::{Request, about, symbolizer};
 
 /// Where a stream goes. Any error ends the stream and is returned from it.
@@ -68,7 +68,8 @@ pub(super) fn stream<S: Sink>(
         by,
         ..
     } = request;
-    let (symbolizer, damage) = symbolizer(reader, symbols);
+    let (mut symbolizer, damage) = symbolizer(reader, symbols);
+    *symbolizer.places() = places(reader);
     let mut about = about::about(reader);
     let grouping = Grouping {
         by,

@@ -135,6 +135,7 @@ fn others(profile: &Profile) -> impl Iterator<Item = (Reason, u64)> + '_ {
                     | Reason::NotMapped
                     | Reason::Anonymous
                     | Reason::NoPath
+                    | Reason::TooMany
             )
         })
         .map(|(reason, frames)| (*reason, *frames))

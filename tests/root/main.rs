@@ -10,8 +10,10 @@
 mod anonymous;
 mod common;
 mod cpus;
+mod devices;
 mod events;
 mod files;
+mod hung;
 mod identity;
 mod import;
 mod jit;

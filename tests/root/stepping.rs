@@ -194,7 +194,7 @@ impl Stepped {
             end: raw.end,
             file_offset: raw.file_offset,
             prot: raw.prot,
-            file: self.files.identify(pid, &raw, None),
+            file: self.files.identify(None, pid, &raw, None),
         });
         self.space = AddressSpace::read(mappings.collect(), Vec::new());
     }
