@@ -301,7 +301,8 @@ fn check(command: &mut Command, least_addresses: usize) {
     );
     assert!(outcome.addresses >= least_addresses, "{outcome:#x?}");
     let share = outcome.whole as f64 / outcome.walks as f64;
-    assert!(share >= 0.999, "{share}: {outcome:#x?}");
+    // What begins a static program says nothing of its callers.
+    assert!(share >= 0.98, "{share}: {outcome:#x?}");
 }
 
 /// alloca, aligned stacks, other registers, signals, noreturn calls, functions of libc, the loader binding symbols as they are called.
