@@ -260,14 +260,15 @@ mod tests {
         let began = std::time::Instant::now();
         assert!(aside.process(me).is_err());
         assert!(began.elapsed() < PATIENCE, "asked again");
-        // Others are asked about, by another.
+        // Others are asked about, by another, which a busy machine may let answer late.
         let init = Pid(1);
-        assert!(
+        let others = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(2));
             aside
                 .process(init)
                 .is_ok_and(|seen| !seen.mappings.is_empty())
-                || !rustix::process::getuid().is_root()
-        );
+        });
+        assert!(others || !rustix::process::getuid().is_root());
         assert_eq!(signal(libc::SIGCONT), 0);
         let answered = (0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(2));
