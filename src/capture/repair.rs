@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::append::Appender;
-use super::members::{MergeError, merge};
+use super::members::{MergeError, merge_lacking};
 use super::reader::{DamageKind, FrameReader, Reader};
 use super::scan;
 use super::verify::{Verified, verify};
@@ -34,6 +34,8 @@ pub struct Repaired {
     pub lost_frames: u64,
     /// Samples in frames left out whose number is known, with those that such frames say are lost.
     pub lost_samples: u64,
+    /// Of several captures in a file, those that are missing, or of which nothing can be read.
+    pub lost_captures: u64,
     /// Bytes of the new capture.
     pub bytes: u64,
 }
@@ -52,6 +54,9 @@ pub enum RepairError {
         /// What is wrong with it now.
         kind: DamageKind,
     },
+    /// Of a file of captures.
+    #[error("none of the captures in it can be read")]
+    NoCapture,
     /// A file for one of several captures.
     #[error("cannot make a temporary file")]
     Temporary(#[source] io::Error),
@@ -92,6 +97,7 @@ fn of_members(
         samples: 0,
         lost_frames: 0,
         lost_samples: 0,
+        lost_captures: lost_captures(reader),
         bytes: 0,
     };
     let mut good = Vec::new();
@@ -105,8 +111,30 @@ fn of_members(
         good.push(Reader::of_file(file).map_err(cannot_read)?);
     }
     let good: Vec<&Reader> = good.iter().collect();
-    all.bytes = merge(&good, out)?;
+    if good.is_empty() {
+        return Err(RepairError::NoCapture);
+    }
+    // What an earlier repair has left out is still missing.
+    let mut lacking = reader.header().degraded.clone();
+    if all.lost_captures > 0 {
+        lacking.push(format!(
+            "repaired: {} of {} captures are missing, with all their samples",
+            all.lost_captures,
+            all.lost_captures + good.len() as u64
+        ));
+    }
+    all.bytes = merge_lacking(&good, lacking, out)?;
     Ok(all)
+}
+
+/// Captures that were in the file, by what those that are there say, and are not there or cannot be read at all.
+fn lost_captures(reader: &Reader) -> u64 {
+    let damage = reader.damage().iter();
+    damage.fold(0, |sum, damage| match &damage.kind {
+        DamageKind::MissingMembers { missing, .. } => sum + u64::from(*missing),
+        DamageKind::Member { .. } => sum + 1,
+        _ => sum,
+    })
 }
 
 fn of_one<W: Write>(
@@ -179,6 +207,7 @@ fn of_one<W: Write>(
             samples,
             lost_frames,
             lost_samples,
+            lost_captures: 0,
             bytes,
         },
     ))

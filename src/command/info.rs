@@ -9,6 +9,7 @@ use crate::capture::Reader;
 use crate::cli::InfoArgs;
 use crate::pipeline;
 use crate::report::inventory;
+use crate::report::text::{escaped, write_json};
 
 use super::open;
 use super::progress::Bar;
@@ -45,15 +46,22 @@ fn one(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<Strin
 fn merged(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<String>> {
     let mut damage: Vec<String> = reader.damage().iter().map(ToString::to_string).collect();
     let captures = reader.captures();
-    match json {
-        true => write!(out, "{{\"merged\":[")?,
-        false => writeln!(
+    let lacking = &reader.header().degraded;
+    if json {
+        write!(out, "{{\"degraded\":")?;
+        write_json(lacking, out)?;
+        write!(out, ",\"merged\":[")?;
+    } else {
+        writeln!(
             out,
             "merged of {} captures, {} samples, {} bytes",
             captures.len(),
             reader.samples(),
             reader.file_len()
-        )?,
+        )?;
+        for text in lacking {
+            writeln!(out, "degraded: {}", escaped(text))?;
+        }
     }
     for (number, capture) in captures.into_iter().enumerate() {
         let number = number + 1;
