@@ -4,15 +4,15 @@ CARGO ?= cargo
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-FUZZ_TARGETS := reader segment tables report elf text records import
+FUZZ_TARGETS := reader segment tables report elf text records import unwind
 .PHONY: help deps test-deps build install demo test fuzz fuzz-build fuzz-deps bench bench-sustain bench-curves bench-parts soak lint clean need-cargo need-root
 
 # Debian packages to build (libbpf's own sources come with its crate), and with workloads.
 PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
 # And to test: `zstd -t`, pgrep, what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a
-# large C++ library, `go tool pprof`, setcap, perf, a browser, speedscope.
+# large C++ library, `go tool pprof`, setcap, perf, a browser, speedscope, file systems on devices.
 TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev golang-go libcap2-bin linux-perf curl chromium \
-	chromium-driver
+	chromium-driver python3-minimal e2fsprogs btrfs-progs
 
 # Frame pointers, in leaf functions too: user stacks are walked along them.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler

@@ -71,7 +71,8 @@ struct {
 	__type(value, __u64);
 } targets SEC(".maps");
 
-/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be. */
+/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be; with ALSO_WALK
+ * where they are not and frame pointers may lead on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -151,7 +152,8 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 
 #if defined(__TARGET_ARCH_x86)
 #define PAGE 4096
-#define WINDOW_PAGES (2 + 32768 / PAGE)
+/* Pages at the top of a stack that may never have been touched. */
+#define UNTOUCHED 10
 
 /* Whether `address` ends the memory from `sp` on that may be stack. */
 static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
@@ -159,12 +161,13 @@ static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
 	return address > sp && address < end ? address & ~7ULL : end;
 }
 
-/* Copies registers and the stack's used top to `copy`. Bytes of the stack; negative when it must be walked instead. */
+/* Copies registers and the stack's used top to `copy`, `room` bytes of it at most. Bytes of the stack; negative when it must be
+ * walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be walked as well. */
 static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
-				      __u32 in_kernel, __u32 is_short)
+				      __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
 {
-	__u64 from, end, sp, len, done, part;
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough, window = config.window;
+	__u64 from, end, sp, len, done, part, window = config.window;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough;
 	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
 	 * once, and not once for each way to get to it. */
 	volatile struct user_copy *at = copy;
@@ -185,13 +188,20 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	copy->from = from;
 	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
 	enough = bpf_map_lookup_elem(&windows, &tid);
-	if (enough)
-		window = *enough;
-	if (is_short)
-		window = SHORT_WINDOW;
+	if (enough) {
+		window = *enough & ~7;
+		if (*enough & ALSO_WALK)
+			*walks = 1;
+	}
+	if (window > room) {
+		window = room & ~7ULL;
+		*flags |= SAMPLE_LESS;
+	}
 	end = from + window;
 	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
 	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	if (config.may_walk && end == from + window)
+		*walks = 1;
 	len = end - from;
 	barrier_var(len);
 	if (len > config.window)
@@ -200,23 +210,28 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 		return len;
 	/* Some page of it is not there. The first ones may never have been touched... */
 	at->bytes = 0;
-	for (i = 0; i < WINDOW_PAGES && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
 		at->from = (at->from | (PAGE - 1)) + 1;
-	/* ... then all up to one that is not there. */
-	for (i = 0; i < WINDOW_PAGES; i++) {
+	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
+#pragma unroll
+	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
 		done = at->bytes;
 		from = at->from + done;
-		part = PAGE - (from & (PAGE - 1));
-		if (part > end - from)
-			part = end - from;
-		barrier_var(part);
 		barrier_var(done);
-		if (from >= end || part > PAGE || done > config.window)
-			break;
-		if (bpf_probe_read_user(stack + done, part, (void *)from))
-			break;
-		at->bytes = done + part;
+		if (config.window < part || done > config.window - part || from + part > end)
+			continue;
+		if (!bpf_probe_read_user(stack + done, part, (void *)from))
+			at->bytes = done + part;
 	}
+	done = at->bytes;
+	from = at->from + done;
+	part = PAGE - (from & (PAGE - 1));
+	if (part > end - from)
+		part = end - from;
+	barrier_var(part);
+	barrier_var(done);
+	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
+		at->bytes = done + part;
 	return at->bytes;
 }
 #endif
@@ -228,7 +243,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u32 in_kernel = REGS_IN_KERNEL(&ctx->regs);
 	struct sample_head *head;
-	__u32 flags = 0, kernel_frames = 0, counts_for = weight ?: 1;
+	__u32 flags = 0, kernel_frames = 0, counts_for = weight ?: 1, walks = 0;
 	__u64 start, waiting, bytes = sizeof(*head);
 	__u64 max_kernel = config.max_kernel * sizeof(__u64), max_user = config.max_user * sizeof(__u64);
 	long size;
@@ -294,18 +309,20 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 	head->user_frames = 0;
 #if defined(__TARGET_ARCH_x86)
 	if (config.window && !(flags & (SAMPLE_KTHREAD | SAMPLE_EXITING))) {
-		size = copy_user(ctx, task, (void *)head + bytes, in_kernel, flags & SAMPLE_SHORT);
+		__u64 room = flags & SAMPLE_SHORT ? SHORT_WINDOW : (config.ring_bytes - waiting) / ROOM_SHARE;
+
+		size = copy_user(ctx, task, (void *)head + bytes, in_kernel, room, &flags, &walks);
 		if (size >= 0) {
 			if ((__u64)size > config.window)
 				size = config.window;
-			head->flags |= SAMPLE_COPIED;
+			flags |= SAMPLE_COPIED;
+			head->flags = flags | counts_for << WEIGHT_SHIFT;
 			head->user_frames = size / sizeof(__u64);
 			bytes += sizeof(struct user_copy) + size;
-			flags |= SAMPLE_COPIED;
 		}
 	}
 #endif
-	if (!(flags & SAMPLE_KTHREAD) && (!(flags & SAMPLE_COPIED) || config.also_walk)) {
+	if (!(flags & SAMPLE_KTHREAD) && (!(flags & SAMPLE_COPIED) || walks)) {
 		size = bpf_get_stack(ctx, (void *)head + bytes, max_user, BPF_F_USER_STACK);
 		if (size >= 0) {
 			if ((__u64)size > max_user)

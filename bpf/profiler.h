@@ -30,7 +30,8 @@ struct config {
 	__u32 max_kernel;      /* frames kept of a kernel stack */
 	__u32 measured;        /* add up the time this program takes */
 	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
-	__u32 also_walk;       /* copied or not, it is walked along frame pointers */
+	__u32 may_walk;        /* where a copy may not hold all of it, it is walked along frame pointers besides */
+	__u64 ring_bytes;
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
 	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
 };
@@ -38,6 +39,9 @@ struct config {
 enum {
 	SHORT_FRAMES = 8,
 	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
+	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
+	ROOM_SHARE = 8,        /* a copy takes no more than this part of what is free in the ring */
+	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
 };
@@ -57,6 +61,7 @@ enum sample_flag {
 	SAMPLE_EXITING = 1 << 3,    /* the task has given its user memory back: no user stack any more */
 	SAMPLE_SHORT = 1 << 4,      /* the ring was nearly full: SHORT_FRAMES of each stack at most */
 	SAMPLE_COPIED = 1 << 5,     /* registers and stack memory in place of the user stack's addresses */
+	SAMPLE_LESS = 1 << 6,       /* the copy may have been cut because the ring got full */
 };
 
 /* With SAMPLE_COPIED, what follows the kernel stack: this, then user_frames words of the stack from `from` on, then the

@@ -26,7 +26,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn hottest(path: &std::path::Path) -> Result<String, CaptureError> {
+/// The function with most samples of its own, in words.
+pub fn hottest(path: &std::path::Path) -> Result<String, CaptureError> {
     let reader = Reader::open(path)?;
     // Names come from the capture itself and from this machine's files, if they are those that were recorded.
     let profile = pipeline::profile(&reader, Request::default(), &mut (), &mut |message| {

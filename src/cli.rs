@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -17,6 +17,11 @@ pub use report::{ReportArgs, SelectArgs, ShapeArgs, ViewArgs};
 
 /// The capture that is written and read where none is named.
 pub const CAPTURE: &str = "run.bprof";
+
+/// The capture to read, that of the usual name where none was named.
+pub fn capture(named: &Option<PathBuf>) -> &Path {
+    named.as_deref().unwrap_or(Path::new(CAPTURE))
+}
 
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]
@@ -103,9 +108,9 @@ pub struct PackArgs {
           value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: Option<PathBuf>,
 
-    /// The capture
+    /// The capture; run.bprof where none is named
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 
     /// Where names come from.
     #[command(flatten)]
@@ -120,18 +125,18 @@ pub struct InfoArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// The capture, or `-` for standard input
+    /// The capture, or `-` for standard input; run.bprof where none is named
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `profiler verify`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = VERIFY_HELP)]
 pub struct VerifyArgs {
-    /// The capture, or `-` for standard input
+    /// The capture, or `-` for standard input; run.bprof where none is named
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `profiler completions`.
@@ -160,9 +165,9 @@ pub struct RepairArgs {
           value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: PathBuf,
 
-    /// The damaged capture, which is never changed, or `-` for standard input
+    /// The damaged capture, which is never changed, or `-` for standard input; run.bprof where none is named
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `profiler import`.
@@ -220,7 +225,9 @@ Examples:
   profiler completions zsh >~/.zfunc/_profiler       with ~/.zfunc in fpath
   profiler completions fish >~/.config/fish/completions/profiler.fish
 
-`make install` installs them.";
+`make install` installs them.
+
+Exit status: 0, 1 they could not be written, 2 wrong usage.";
 
 const INFO_HELP: &str = "\
 Examples:
@@ -230,7 +237,8 @@ Examples:
 Times are UTC by the clock of the recorded machine. Which files names still need: profiler report --missing.
 
 Keys of --json, which stay: format, tool, file_size, host, boot_id, cpus, kernel {release, arch, build_id}, events [{name, \
-rate}], target, start, first_sample, last_sample, span_seconds, samples, lost, truncated, losses {cause: count}, processes, \
+rate}], target, start, first_sample, last_sample, span_seconds, samples, weight (what the samples count for), lost, \
+truncated (samples recorded with a cut stack), losses {cause: count}, processes, \
 threads, images, files, segments, frames [{kind, name, count, compressed, content}] (bytes), index, packed {level, symbols, \
 symbol_files, tables, files [{path, build_id, debug, size, whole}]}, complete, ended, cut_bytes, damage, damaged_samples, \
 degraded. What is not known is null.

@@ -218,7 +218,7 @@ pub enum LossClass {
     /// Times the recorder changed how often it samples, to stay within the CPU time it may take: samples then count for more
     /// or less than before, as their weights say.
     RateChanged = 17,
-    /// Stacks cut because the ring was nearly full: rather that than to lose samples.
+    /// Stacks cut because the ring, or what waits to be walked, was nearly full: rather that than to lose samples.
     StackShortened = 18,
     /// Times the kernel stopped sampling for the rest of a tick because samples came faster than it allows.
     Throttled = 19,
@@ -342,7 +342,7 @@ impl LossClass {
 
 /// Flags of one sample.
 pub mod sample_flags {
-    /// The user stack was cut at the depth limit: its root end is missing.
+    /// The user stack was cut, at the depth limit or where its copy ended: its root end is missing.
     pub const USER_TRUNCATED: u8 = 1;
     /// The kernel stack was cut at the depth limit.
     pub const KERNEL_TRUNCATED: u8 = 2;

@@ -28,6 +28,8 @@ pub struct Inventory {
     pub file_size: u64,
     /// Whether the frames were found by an index, or why not.
     pub index: &'static str,
+    /// Samples recorded with a stack cut at the depth limit.
+    pub truncated_stacks: u64,
     /// Segments.
     pub segments: u64,
     /// Processes with samples.

@@ -54,6 +54,8 @@
 
 pub mod event;
 
+pub(crate) mod counted;
+
 pub(crate) mod mapped;
 
 pub(crate) mod prefetch;

@@ -245,6 +245,8 @@ pub enum Reason {
     NoVdso,
     /// The capture has no kernel symbol that covers the address.
     NoKernelSymbol,
+    /// The capture has more distinct addresses than one of its size can honestly have: further ones are not kept apart.
+    TooMany,
 }
 
 impl Reason {
@@ -267,12 +269,13 @@ impl Reason {
             Reason::NoSymbol => "no symbol",
             Reason::NoVdso => "no vdso image",
             Reason::NoKernelSymbol => "no kernel symbol",
+            Reason::TooMany => "more addresses than are kept",
         }
     }
 }
 
-/// How frames were named. Counts are frames of samples: one stack of 10 frames seen in 5 samples is 50.
-/// Inlined functions do not count.
+/// How frames were named. Counts are frames of samples, by what the samples count for: one stack of 10 frames seen in 5 samples
+/// is 50, and 100 where each of them counts for 2. Inlined functions do not count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Naming {
     /// User frames with a name.
@@ -289,10 +292,10 @@ pub struct Naming {
     pub unnamed: BTreeMap<Reason, u64>,
     /// Files that could not name their frames, most frames first.
     pub files: Vec<FileProblem>,
-    /// Samples whose user stack has no caller at all, or was ended where the frame-pointer walk had left the program's
+    /// What samples count for whose user stack has no caller at all, or was ended where the frame-pointer walk had left the program's
     /// code: what it took for return addresses lies in no executable mapping.
     pub ended_early: u64,
-    /// Samples inside `execve` whose user stack is left out: it is that of the program before.
+    /// What samples count for inside `execve` whose user stack is left out: it is that of the program before.
     pub before_exec: u64,
 }
 
@@ -329,7 +332,7 @@ pub struct Missing {
     pub build_id: Option<BuildId>,
     /// Why there are no names.
     pub reason: Reason,
-    /// Samples with at least one frame without a name in it.
+    /// What samples count for that have at least one frame without a name in it.
     pub samples: u64,
     /// Frames of samples without a name in it.
     pub frames: u64,

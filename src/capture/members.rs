@@ -255,12 +255,24 @@ pub fn merge_lacking(
         }
     }
     let headers: Vec<&Header> = captures.iter().map(|reader| reader.header()).collect();
-    let mut bytes = Vec::new();
-    let header = Header {
+    let common = Header {
         degraded: lacking,
         ..common(&headers)?
     };
-    header.encode_merged(&mut bytes).map_err(WriteError::from)?;
+    let mut header = Vec::new();
+    common
+        .encode_merged(&mut header)
+        .map_err(WriteError::from)?;
+    join(&header, captures, out)
+}
+
+/// Writes a file of `captures` that begins with `header`. Gives its length.
+pub(super) fn join(
+    header: &[u8],
+    captures: &[&Reader],
+    out: &mut impl Write,
+) -> Result<u64, MergeError> {
+    let mut bytes = Vec::new();
     let mut written = 0;
     let mut put = |bytes: &[u8]| {
         let result = out.write_all(bytes);
@@ -271,7 +283,7 @@ pub fn merge_lacking(
         written += bytes.len() as u64;
         Ok::<(), WriteError>(())
     };
-    put(&bytes)?;
+    put(header)?;
     for (number, reader) in captures.iter().enumerate() {
         let size = reader.whole_len();
         let member = Announced {

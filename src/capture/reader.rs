@@ -136,6 +136,9 @@ pub enum DamageKind {
     /// More captures in a file than a reader takes.
     #[error("more captures in one file than the format allows")]
     TooManyMembers,
+    /// More in the frames of segments than a file of its size may hold.
+    #[error("more content than the format allows in a file of this size")]
+    TooMuchContent,
     /// More packed symbols, or packed symbol tables, than a reader takes.
     #[error("more packed symbols than the format allows")]
     TooMuchPacked,
@@ -323,6 +326,11 @@ impl Reader {
     /// Length of the file in bytes.
     pub fn file_len(&self) -> u64 {
         self.source.len()
+    }
+
+    /// Of `most` of something that a whole file may have, what this capture may: one of several in a file has its share.
+    pub(crate) fn share_of(&self, most: u64) -> u64 {
+        self.source.share_of(most)
     }
 
     /// Length of the file without the bytes at its end that are no whole frame.

@@ -8,15 +8,16 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::append::Appender;
-use super::members::{MergeError, merge_lacking};
+use super::members::{MergeError, common, join};
 use super::reader::{DamageKind, FrameReader, Reader};
 use super::scan;
 use super::verify::{Verified, verify};
 use super::write_error::WriteError;
+use crate::counted::{are, counted};
 use crate::event::LossClass;
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
-use crate::format::header;
+use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::meta;
 use crate::format::segment::{Loss, Matchers, SegmentFrame, TableSizes};
@@ -54,9 +55,9 @@ pub enum RepairError {
         /// What is wrong with it now.
         kind: DamageKind,
     },
-    /// Of a file of captures.
-    #[error("none of the captures in it can be read")]
-    NoCapture,
+    /// A file of captures none of which can be opened.
+    #[error("nothing is left to repair: none of the captures in it can be read")]
+    Nothing,
     /// A file for one of several captures.
     #[error("cannot make a temporary file")]
     Temporary(#[source] io::Error),
@@ -100,6 +101,9 @@ fn of_members(
         lost_captures: lost_captures(reader),
         bytes: 0,
     };
+    if reader.members().is_empty() {
+        return Err(RepairError::Nothing);
+    }
     let mut good = Vec::new();
     for member in reader.members() {
         let file = tempfile::tempfile().map_err(RepairError::Temporary)?;
@@ -111,9 +115,6 @@ fn of_members(
         good.push(Reader::of_file(file).map_err(cannot_read)?);
     }
     let good: Vec<&Reader> = good.iter().collect();
-    if good.is_empty() {
-        return Err(RepairError::NoCapture);
-    }
     // What an earlier repair has left out is still missing.
     let mut lacking = reader.header().degraded.clone();
     if all.lost_captures > 0 {
@@ -123,7 +124,20 @@ fn of_members(
             all.lost_captures + good.len() as u64
         ));
     }
-    all.bytes = merge_lacking(&good, lacking, out)?;
+    let headers: Vec<&Header> = good.iter().map(|reader| reader.header()).collect();
+    let mut header = Vec::new();
+    let whole = common(&headers).is_ok_and(|common| {
+        let common = Header {
+            degraded: lacking,
+            ..common
+        };
+        common.encode_merged(&mut header).is_ok()
+    });
+    if !whole {
+        header = as_it_is(reader)?;
+    }
+    // Also one that is there twice: nothing that can be read is left out.
+    all.bytes = join(&header, &good, out)?;
     Ok(all)
 }
 
@@ -163,7 +177,7 @@ fn of_one<W: Write>(
     let mut out = Appender::after_header(out, header.len() as u64)?;
     let mut frames = FrameReader::default();
     let mut written = 0;
-    let (mut samples, mut last_segment) = (0u64, 0);
+    let (mut samples, mut segments) = (0u64, HashSet::new());
     for entry in reader.frames().iter().filter(is_kept) {
         let descriptor = &entry.descriptor;
         let changed = |kind| RepairError::Changed {
@@ -179,12 +193,21 @@ fn of_one<W: Write>(
         written += 1;
         if descriptor.kind == FrameKind::Segment {
             samples = samples.saturating_add(descriptor.samples);
-            last_segment = last_segment.max(descriptor.segment);
+            segments.insert(descriptor.segment);
         }
     }
     if lost_frames > 0 || lost_samples > 0 {
-        let segment = last_segment.saturating_add(1);
-        tell_losses(&mut out, reader, segment, lost_samples, lost_frames)?;
+        // One of its own, whatever numbers there are.
+        let after = segments.iter().max().map_or(1, |last| last.wrapping_add(1));
+        let free = (after.max(1)..=u32::MAX).chain(1..after);
+        let segment = free.into_iter().find(|number| !segments.contains(number));
+        tell_losses(
+            &mut out,
+            reader,
+            segment.unwrap_or(1),
+            lost_samples,
+            lost_frames,
+        )?;
     }
     if let Some(end) = reader.end() {
         let lost = of_segments(reader.frames().iter().filter(is_kept), |d| d.lost);
@@ -216,18 +239,30 @@ fn of_one<W: Write>(
 /// The header with what is left out among what could not be had, so that reports open with it. That of a later version,
 /// which may have more than is known here, stays as it is.
 fn header(reader: &Reader, frames: u64, samples: u64) -> Result<Vec<u8>, RepairError> {
-    let mut bytes = Vec::new();
     if frames == 0 && samples == 0 || reader.version().1 > header::MINOR {
-        let (_, end) = scan::header(reader.source()).map_err(cannot_read)?;
-        let read = reader.source().read(0, end as usize, &mut bytes);
-        read.map_err(RepairError::Read)?;
-        return Ok(bytes);
+        return as_it_is(reader);
     }
+    let mut bytes = Vec::new();
     let mut header = reader.header().clone();
     header.degraded.push(format!(
-        "repaired: {frames} damaged frames, with {samples} samples as far as that is known, are left out"
+        "repaired: {}, with {} as far as that is known, {} left out",
+        counted(frames, "damaged frame"),
+        counted(samples, "sample"),
+        are(frames)
     ));
-    header.encode(&mut bytes).map_err(WriteError::from)?;
+    // A full one has no room for this; the frame of losses tells it too.
+    if header.encode(&mut bytes).is_err() {
+        return as_it_is(reader);
+    }
+    Ok(bytes)
+}
+
+/// The header's bytes.
+fn as_it_is(reader: &Reader) -> Result<Vec<u8>, RepairError> {
+    let mut bytes = Vec::new();
+    let (_, end) = scan::header(reader.source()).map_err(cannot_read)?;
+    let read = reader.source().read(0, end as usize, &mut bytes);
+    read.map_err(RepairError::Read)?;
     Ok(bytes)
 }
 
@@ -247,7 +282,10 @@ fn of_segments<'a>(
 
 /// Offsets of the frames that can be read: none that is damaged, and of each segment those before the first that is.
 fn kept(reader: &Reader, found: &Verified) -> HashSet<u64> {
-    let damaged: HashSet<u64> = found.damage.iter().map(|damage| damage.offset).collect();
+    // The frame behind a gap may be as good as any.
+    let of_frames = found.damage.iter();
+    let of_frames = of_frames.filter(|damage| !matches!(damage.kind, DamageKind::Missing { .. }));
+    let damaged: HashSet<u64> = of_frames.map(|damage| damage.offset).collect();
     let others = reader.frames().iter();
     let mut kept: HashSet<u64> = others
         .filter(|entry| entry.descriptor.kind != FrameKind::Segment)

@@ -1,5 +1,6 @@
 //! Finding the frames of a capture, in spite of damage, and in spite of an end that is missing.
 
+mod content;
 mod tail;
 
 use std::io;
@@ -90,7 +91,7 @@ fn header_content(source: &Source) -> Result<(Vec<u8>, u64), CaptureError> {
 
 /// Finds the frames from `start` on: by the index if there is a good one, else by walking the file.
 pub fn frames(source: &Source, start: u64) -> Result<Scan, CaptureError> {
-    let scan = match by_index(source, start).map_err(CaptureError::Read)? {
+    let mut scan = match by_index(source, start).map_err(CaptureError::Read)? {
         Some(entries) => Scan {
             entries,
             damage: Vec::new(),
@@ -99,6 +100,8 @@ pub fn frames(source: &Source, start: u64) -> Result<Scan, CaptureError> {
         },
         None => walk(source, start).map_err(CaptureError::Read)?,
     };
+    let beyond = content::keep_within(&mut scan.entries, source);
+    scan.damage.extend(beyond);
     let refused = scan
         .entries
         .iter()

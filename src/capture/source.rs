@@ -72,6 +72,15 @@ impl Source {
         }
     }
 
+    /// Of `most` that a file may have beside what its bytes stand for, what these bytes may: captures in one file have it together.
+    pub fn share_of(&self, most: u64) -> u64 {
+        let Source::Part { whole, len, .. } = self else {
+            return most;
+        };
+        let share = u128::from(most) * u128::from(*len) / u128::from(whole.len().max(1));
+        u64::try_from(share).unwrap_or(most).min(most)
+    }
+
     /// Replaces `out` by `count` bytes at `offset`; the caller has bounded `count`.
     pub fn read(&self, offset: u64, count: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let end = offset.saturating_add(count as u64);

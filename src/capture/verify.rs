@@ -116,14 +116,17 @@ fn of_one(reader: &Reader, frame: &mut dyn FnMut()) -> Verified {
     }
 }
 
-/// One for each place: the first that was found.
+/// One for each place: the first that was found. That frames are missing before a place says nothing of the frame there, which may be
+/// damaged too.
 #[derive(Default)]
-struct DamageMap(BTreeMap<u64, Damage>);
+struct DamageMap(BTreeMap<(u64, bool), Damage>);
 
 impl DamageMap {
     fn extend(&mut self, found: impl IntoIterator<Item = Damage>) {
         for damage in found {
-            self.0.entry(damage.offset).or_insert(damage);
+            let of_frame = !matches!(damage.kind, DamageKind::Missing { .. });
+            let place = (damage.offset, of_frame);
+            self.0.entry(place).or_insert(damage);
         }
     }
 
@@ -157,7 +160,11 @@ fn between_frames(reader: &Reader, damage: &mut DamageMap) {
     for (start, end) in frames.chain([(reader.whole_len(), 0)]) {
         // What cannot be read is found when frames are read.
         let fine = start == next || scan::index_spans(reader.source(), next, start).unwrap_or(true);
-        let known = damage.0.range(next..start).next().is_some();
+        let known = damage
+            .0
+            .range((next, false)..(start, false))
+            .next()
+            .is_some();
         if !fine && !known {
             damage.add(next, DamageKind::NoFrame);
         }

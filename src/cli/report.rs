@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use regex::Regex;
 
+use super::SymbolArgs;
 use super::pictures::PictureArgs;
 use super::views::TableArgs;
-use super::{CAPTURE, SymbolArgs};
 use crate::event::Pid;
 use crate::pipeline::selection::{CodeKind, Glob, NamePattern, PathPattern, TimeRange};
 use crate::pipeline::{Selection, Shape};
@@ -72,15 +72,17 @@ pub struct SelectArgs {
     #[arg(long, value_name = "TID", value_delimiter = ',')]
     pub tid: Vec<u32>,
 
-    /// Samples of threads that were called NAME when they were sampled: a name, or a pattern for all of it (`work*`)
+    /// Samples of threads that were called NAME when they were sampled: a name, or a pattern for all of it (`work*`); `?` is what is
+    /// not known
     #[arg(long, value_name = "NAME")]
     pub comm: Vec<Glob>,
 
-    /// Samples of processes that ran PROGRAM: its file name, or with a `/` its path as recorded; or a pattern for all of either
+    /// Samples of processes that ran PROGRAM: its file name, or with a `/` its path as recorded; or a pattern for all of either; `?`
+    /// is one that is not known, `[kernel thread]` none, as `--by exe` shows them
     #[arg(long, value_name = "PROGRAM")]
     pub exe: Vec<PathPattern>,
 
-    /// Samples in the cgroup PATH and in those below it, as `--by cgroup` shows them
+    /// Samples in the cgroup PATH and in those below it, as `--by cgroup` shows them; `?` is one that is not known
     #[arg(long, value_name = "PATH", value_parser = cgroup)]
     pub cgroup: Vec<String>,
 
@@ -161,7 +163,7 @@ pub struct ShapeArgs {
 impl ReportArgs {
     /// The capture to read.
     pub fn capture(&self) -> &Path {
-        self.file.as_deref().unwrap_or(Path::new(CAPTURE))
+        super::capture(&self.file)
     }
 }
 
@@ -219,6 +221,9 @@ fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 /// The path of a cgroup from the root of their hierarchy, also where the path of its directory is given.
 fn cgroup(text: &str) -> Result<String, String> {
+    if text == "?" {
+        return Ok(text.to_owned());
+    }
     let mounted = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let mut below = mounted.iter().filter_map(|dir| text.strip_prefix(dir));
     let path = below.find(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -343,6 +348,8 @@ mod tests {
             ("/sys/fs/cgroup/a", "/a"),
             ("/sys/fs/cgroup/unified/a", "/a"),
             ("/sys/fs/cgroup", "/"),
+            ("?", "?"),
+            ("/?", "/?"),
             ("/sys/fs/cgroups", "/sys/fs/cgroups"),
         ] {
             assert_eq!(cgroup(text).as_deref(), Ok(path), "{text}");

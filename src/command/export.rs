@@ -1,7 +1,7 @@
 //! `profiler report` for other tools: samples as they come, into the file another program reads.
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 
@@ -13,11 +13,9 @@ use crate::profile::{About, Names, SampleView};
 use crate::report::samples::EventUnit;
 use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
 
-use super::output::{self, Output};
+use super::kind::Kind;
+use super::output::Output;
 use super::progress::Bar;
-
-/// How files that gzip wrote begin.
-const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// For which tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,21 +41,23 @@ impl Export {
         }
     }
 
-    /// Refuses what would be spoilt: files of another kind, and terminals.
-    pub fn check(self, target: Option<&Path>, to_stdout: bool) -> anyhow::Result<()> {
-        let (what, starts) = match self {
-            Export::Pprof => ("compressed profile", GZIP),
-            Export::Firefox => ("compressed profile", GZIP),
-            Export::Speedscope => ("JSON", &b"{"[..]),
-            Export::PerfScript => return Ok(()),
-        };
-        if to_stdout {
-            if starts == GZIP && stdout().is_terminal() {
-                bail!("a compressed profile is not for terminals; name a file, or a pipe after it");
-            }
-            return Ok(());
+    /// What its file is.
+    pub fn kind(self) -> Kind {
+        match self {
+            Export::Pprof => Kind::Pprof,
+            Export::Firefox => Kind::Firefox,
+            Export::Speedscope => Kind::Speedscope,
+            Export::PerfScript => Kind::Report,
         }
-        target.map_or(Ok(()), |path| output::only_over(path, what, starts))
+    }
+
+    /// Refuses to spoil a terminal.
+    pub fn check(self, to_stdout: bool) -> anyhow::Result<()> {
+        let compressed = matches!(self, Export::Pprof | Export::Firefox);
+        if compressed && to_stdout && stdout().is_terminal() {
+            bail!("a compressed profile is not for terminals; name a file, or a pipe after it");
+        }
+        Ok(())
     }
 }
 
@@ -122,9 +122,7 @@ pub fn write(
 
 /// The verdict on standard error; its losses and names are known at the end.
 pub fn tell_verdict(summary: &Summary) {
-    let mut lines = verdict::opening(&summary.about);
-    lines.extend(verdict::losses(&summary.about));
-    lines.extend(verdict::naming(&summary.naming));
+    let lines = verdict::all(&summary.about, &summary.naming);
     let text: String = lines.iter().map(|line| format!("# {line}\n")).collect();
     let _ = stderr().write_all(text.as_bytes());
 }

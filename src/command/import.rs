@@ -12,6 +12,7 @@ use super::progress::Bytes;
 use super::tell;
 use crate::capture::place;
 use crate::cli::ImportArgs;
+use crate::counted::counted;
 use crate::import::{Imported, Source, Step, import_with};
 use crate::report::text::escaped;
 
@@ -82,12 +83,15 @@ fn print(imported: &Imported, path: &Path, size: u64, out: &mut dyn Write) -> io
     }
     writeln!(
         out,
-        "imported {} samples of {} processes; lost {}",
-        imported.samples, imported.processes, imported.lost
+        "imported {} of {}; lost {}",
+        counted(imported.samples, "sample"),
+        counted(imported.processes, "process"),
+        imported.lost
     )?;
     writeln!(
         out,
-        "wrote {} ({size} bytes)",
-        escaped(&path.display().to_string())
+        "wrote {} ({})",
+        escaped(&path.display().to_string()),
+        counted(size, "byte")
     )
 }

@@ -6,17 +6,18 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use crate::capture::Reader;
-use crate::cli::InfoArgs;
+use crate::cli::{InfoArgs, capture};
+use crate::counted::counted;
 use crate::pipeline;
 use crate::report::inventory;
 use crate::report::text::{escaped, write_json};
 
-use super::open;
+use super::open_named;
 use super::progress::Bar;
 
 /// Tells what the capture is. The exit code is 1 when it is damaged.
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let reader = open(&args.file)?;
+    let reader = open_named(&args.file, "info")?;
     let mut out = BufWriter::new(stdout().lock());
     let told = match reader.is_merged() {
         true => merged(&reader, args.json, &mut out),
@@ -27,7 +28,11 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         result => result.context("cannot write to standard output")?,
     };
     if !damage.is_empty() {
-        bail!("{} is damaged: {}", args.file.display(), damage.join("; "));
+        bail!(
+            "{} is damaged: {}",
+            capture(&args.file).display(),
+            damage.join("; ")
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,10 +59,10 @@ fn merged(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<St
     } else {
         writeln!(
             out,
-            "merged of {} captures, {} samples, {} bytes",
-            captures.len(),
-            reader.samples(),
-            reader.file_len()
+            "merged of {}, {}, {}",
+            counted(captures.len(), "capture"),
+            counted(reader.samples(), "sample"),
+            counted(reader.file_len(), "byte")
         )?;
         for text in lacking {
             writeln!(out, "degraded: {}", escaped(text))?;

@@ -11,6 +11,7 @@ use super::{open, tell};
 use crate::capture::members::{MergeError, merge_lacking};
 use crate::capture::{Reader, place};
 use crate::cli::MergeArgs;
+use crate::counted::counted;
 use crate::report::text::escaped;
 
 /// Merges. The exit code is 0 when all captures are in the file, also those that are damaged: they are there as they were.
@@ -52,9 +53,11 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let samples = of.iter().map(|reader| reader.samples());
     let samples = samples.fold(0, u64::saturating_add);
     let line = format!(
-        "merged {} captures with {samples} samples into {} ({size} bytes)",
-        of.len(),
-        escaped(&out.display().to_string())
+        "merged {} with {} into {} ({})",
+        counted(of.len(), "capture"),
+        counted(samples, "sample"),
+        escaped(&out.display().to_string()),
+        counted(size, "byte")
     );
     match writeln!(stdout().lock(), "{line}") {
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}

@@ -7,6 +7,7 @@ pub mod doctor;
 mod export;
 pub mod import;
 pub mod info;
+mod kind;
 pub mod merge;
 mod output;
 pub mod pack;
@@ -21,12 +22,12 @@ pub mod verify;
 
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr, stdin};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::capture::Reader;
-use crate::cli::SymbolArgs;
+use crate::cli::{self, CAPTURE, SymbolArgs};
 use crate::report::text::escaped;
 use crate::symbolize::Options;
 use crate::symbolize::debuginfod;
@@ -50,6 +51,25 @@ fn open(path: &Path) -> anyhow::Result<Reader> {
     Reader::open(path)
         .map_err(|err| hint(err.into(), is_of_perf(path)))
         .with_context(|| path.display().to_string())
+}
+
+/// The capture of a command's FILE. Where none was named it is that which `record` writes where it is told no name, and that is said.
+fn open_named(file: &Option<PathBuf>, command: &str) -> anyhow::Result<Reader> {
+    let reader = open(cli::capture(file)).map_err(|err| unnamed(err, file, command))?;
+    if file.is_none() {
+        tell(&format!("reading {CAPTURE}"));
+    }
+    Ok(reader)
+}
+
+/// Says what to name where nothing was.
+fn unnamed(err: anyhow::Error, file: &Option<PathBuf>, command: &str) -> anyhow::Error {
+    match file {
+        Some(_) => err,
+        None => err.context(format!(
+            "no capture was named, and {CAPTURE} is what is taken then: profiler {command} FILE"
+        )),
+    }
 }
 
 /// How a `perf.data` begins, a file or a stream.

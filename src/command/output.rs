@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use super::kind::Kind;
 use crate::format::header;
 
 /// Bytes collected before they are written.
@@ -33,12 +34,13 @@ struct Replacement {
 }
 
 impl Output {
-    /// Standard output for `None` and `-`, else the file at `path`. `input` must not be that file.
-    pub fn open(path: Option<&Path>, input: &Path) -> anyhow::Result<Output> {
+    /// Standard output for `None` and `-`, else the file at `path`, in whose place something of that kind may be. `input` must
+    /// not be that file.
+    pub fn open(path: Option<&Path>, input: &Path, kind: Kind) -> anyhow::Result<Output> {
         let sink = match path {
             None => Sink::Stdout(stdout().lock()),
             Some(path) if path == Path::new("-") => Sink::Stdout(stdout().lock()),
-            Some(path) => open_path(path, input)?,
+            Some(path) => open_path(path, input, kind)?,
         };
         Ok(Output {
             sink: BufWriter::with_capacity(BUFFER, sink),
@@ -56,48 +58,6 @@ impl Output {
     }
 }
 
-/// Fails when there is something at `path` that is no SVG: names of captures and pictures are easily swapped.
-pub fn only_over_svg(path: &Path) -> anyhow::Result<()> {
-    let Ok(meta) = fs::metadata(path) else {
-        return Ok(());
-    };
-    let mut start = Vec::new();
-    if !meta.is_file() || meta.len() == 0 {
-        return Ok(());
-    }
-    File::open(path)
-        .and_then(|file| file.take(4096).read_to_end(&mut start))
-        .with_context(|| format!("cannot write to {}", path.display()))?;
-    if memchr::memmem::find(&start, b"<svg").is_none() {
-        bail!(
-            "cannot write to {}: it is there and no SVG; remove it, or give another name",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
-/// Fails when there is something at `path` that does not begin as what is to be written does: as [`only_over_svg`].
-pub fn only_over(path: &Path, what: &str, starts: &[u8]) -> anyhow::Result<()> {
-    let Ok(meta) = fs::metadata(path) else {
-        return Ok(());
-    };
-    if !meta.is_file() || meta.len() == 0 {
-        return Ok(());
-    }
-    let mut start = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(starts.len() as u64).read_to_end(&mut start))
-        .with_context(|| format!("cannot write to {}", path.display()))?;
-    if start != starts {
-        bail!(
-            "cannot write to {}: it is there and no {what}; remove it, or give another name",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
 /// Whether a file holds a capture, which a report must not replace.
 fn is_capture(path: &Path) -> bool {
     let mut start = Vec::new();
@@ -105,7 +65,7 @@ fn is_capture(path: &Path) -> bool {
     read.is_ok() && header::is_capture(&start)
 }
 
-fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
+fn open_path(path: &Path, input: &Path, kind: Kind) -> anyhow::Result<Sink> {
     let shown = path.display();
     let existing = match fs::metadata(path) {
         Ok(meta) => Some(meta),
@@ -128,6 +88,7 @@ fn open_path(path: &Path, input: &Path) -> anyhow::Result<Sink> {
             if is_capture(path) {
                 bail!("cannot write to {shown}: it is a capture and left alone; give another name");
             }
+            kind.check(path)?;
             // Replacing needs only the directory's permission, but a read-only file is not ours to replace.
             OpenOptions::new()
                 .write(true)
@@ -219,7 +180,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-        let mut out = Output::open(Some(path), Path::new("none"))?;
+        let mut out = Output::open(Some(path), Path::new("none"), Kind::Report)?;
         out.write_all(text.as_bytes())?;
         Ok(out.finish()?)
     }
@@ -228,35 +189,22 @@ mod tests {
     fn a_file_is_replaced_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
-        fs::write(&path, "old").unwrap();
-        let mut out = Output::open(Some(&path), Path::new("none")).unwrap();
+        fs::write(&path, "a;old 1").unwrap();
+        let mut out = Output::open(Some(&path), Path::new("none"), Kind::Report).unwrap();
         out.write_all(b"half").unwrap();
         drop(out);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        write(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a;old 1");
+        write(&path, "a;new 2").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a;new 2");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("out", &link).unwrap();
         write(&link, "newer").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
+        let err = write(&link, "newest").unwrap_err().to_string();
+        assert!(err.contains("link: it is there and no report"), "{err}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn pictures_take_the_place_of_pictures_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("busy.c");
-        let refused = |text: &str| {
-            fs::write(&path, text).unwrap();
-            only_over_svg(&path).is_err()
-        };
-        assert!(refused("int main(void) { return 0; }"));
-        assert!(!refused(""), "made by mktemp");
-        let svg = "<?xml version=\"1.0\"?>\n<svg version=\"1.1\">";
-        assert!(!refused(svg));
-        only_over_svg(Path::new("/dev/null")).unwrap();
-        only_over_svg(&dir.path().join("new.svg")).unwrap();
     }
 
     #[test]
@@ -267,7 +215,8 @@ mod tests {
         assert!(write(dir.path(), "x").is_err());
         let capture = dir.path().join("run.bprof");
         fs::write(&capture, "capture").unwrap();
-        let err = Output::open(Some(&capture), &capture).err().unwrap();
+        let err = Output::open(Some(&capture), &capture, Kind::Report);
+        let err = err.err().unwrap();
         assert!(err.to_string().contains("the capture itself"), "{err}");
         assert_eq!(fs::read_to_string(&capture).unwrap(), "capture");
     }

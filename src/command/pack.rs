@@ -12,18 +12,19 @@ use rustix::fs::FlockOperation;
 
 use crate::capture::reader::DamageKind;
 use crate::capture::{Appender, Pack, Reader, place};
-use crate::cli::PackArgs;
+use crate::cli::{PackArgs, capture};
+use crate::counted::counted;
 use crate::pipeline;
 use crate::pipeline::packing::{Done, Level, NotPacked, Plan};
 use crate::report::text::escaped;
 
 use super::beside::{Beside, refuse_same};
 use super::progress::Bar;
-use super::{symbol_options, tell};
+use super::{symbol_options, tell, unnamed};
 
 /// Packs. Where a file could not be packed the exit code is 0 all the same; it is named.
 pub fn run(args: &PackArgs) -> Result<ExitCode> {
-    let path = &args.file;
+    let path = capture(&args.file);
     if path == Path::new("-") {
         bail!("pack needs a capture in a file, not standard input");
     }
@@ -34,7 +35,9 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     }
     let shown = || path.display().to_string();
     // Opened by the reader first, which refuses what is no file and no capture.
-    let reader = Reader::open(path).with_context(shown)?;
+    let reader = Reader::open(path)
+        .with_context(shown)
+        .map_err(|err| unnamed(err, &args.file, "pack"))?;
     if reader.is_merged() {
         bail!(
             "{} holds several captures: pack each where it was recorded, then merge them",
@@ -61,7 +64,7 @@ pub fn run(args: &PackArgs) -> Result<ExitCode> {
     check_damage(path, args.output.is_none(), &reader, &damage)?;
 
     let plan = Plan::new(hits, &packed, args.symbols, &mut warn);
-    let target = args.output.as_ref().unwrap_or(path);
+    let target = args.output.as_deref().unwrap_or(path);
     // A pack that broke off in its last bytes lacks nothing but its index.
     let broke_off = reader.cut_bytes() > 0 && !packed.is_empty();
     if plan.is_empty() && args.output.is_none() && !broke_off {
@@ -232,25 +235,20 @@ fn append(file: &File, reader: &Reader, packed: &Pack, plan: &Plan) -> Result<(D
 }
 
 fn summary(target: &Path, plan: &Plan, done: Done, added: u64) -> String {
-    let mut parts = vec![count(done.symbols, "symbol")];
+    let mut parts = vec![counted(done.symbols, "symbol")];
     if done.tables > 0 {
-        parts.push(count(done.tables, "symbol table"));
+        parts.push(counted(done.tables, "symbol table"));
     }
     if done.files > 0 {
-        parts.push(count(done.files, "file"));
+        parts.push(counted(done.files, "file"));
     }
     format!(
         "{}: packed {} for the {} hit, {} added",
         target.display(),
         parts.join(", "),
-        count(plan.hit as u64, "file"),
+        counted(plan.hit, "file"),
         HumanBytes(added)
     )
-}
-
-fn count(number: u64, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }
 
 fn tell_missing(missing: &[NotPacked]) {
@@ -259,7 +257,7 @@ fn tell_missing(missing: &[NotPacked]) {
     }
     let mut text = format!(
         "profiler: warning: names of {} could not be packed; bring the files and pack again with --symfs DIR:\n",
-        count(missing.len() as u64, "file")
+        counted(missing.len(), "file")
     );
     for file in missing {
         let id = match &file.build_id {
@@ -267,10 +265,10 @@ fn tell_missing(missing: &[NotPacked]) {
             None => "no build ID".to_owned(),
         };
         text.push_str(&format!(
-            "  {} ({id}): {}, {} frames\n",
+            "  {} ({id}): {}, {}\n",
             escaped(&String::from_utf8_lossy(&file.path)),
             file.reason.label(),
-            file.frames
+            counted(file.frames, "frame")
         ));
     }
     let _ = stderr().write_all(text.as_bytes());

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use super::beside::{Beside, refuse_same};
-use super::open;
 use super::progress::Bar;
 use super::verify::damage_line;
+use super::{open, open_named};
 use crate::capture::place;
 use crate::capture::repair::{Repaired, repair};
 use crate::capture::verify::verify;
-use crate::cli::RepairArgs;
+use crate::cli::{RepairArgs, capture};
+use crate::counted::counted;
 use crate::pipeline::Progress;
 
 /// Lines of damage that are shown; `verify` shows all.
@@ -21,10 +22,10 @@ const SHOWN: usize = 20;
 
 /// Repairs. The exit code is 0 when the new capture is whole, however little of the old one it has.
 pub fn run(args: &RepairArgs) -> Result<ExitCode> {
-    let (path, out) = (&args.file, &args.output);
+    let (path, out) = (capture(&args.file), &args.output);
     refuse_same(path, out, "it is never changed: give another name with -o")?;
     place::check(out)?;
-    let reader = open(path)?;
+    let reader = open_named(&args.file, "repair -o OUT")?;
     let mut bar = Bar::new(reader.frames().len());
     let (beside, file) =
         Beside::create(out).with_context(|| format!("cannot write {}", out.display()))?;
@@ -57,7 +58,8 @@ fn print(repaired: &Repaired, path: &Path, out: &mut dyn Write) -> io::Result<()
     }
     if found.damage.len() > SHOWN {
         let more = found.damage.len() - SHOWN;
-        writeln!(out, "and {more} more places: profiler verify lists them")?;
+        let more = counted(more, "more place");
+        writeln!(out, "and {more}: profiler verify lists them")?;
     }
     if let Some((offset, bytes)) = found.cut {
         writeln!(
@@ -68,8 +70,8 @@ fn print(repaired: &Repaired, path: &Path, out: &mut dyn Write) -> io::Result<()
     if repaired.lost_captures > 0 {
         writeln!(
             out,
-            "left out: {} captures of which nothing is there or can be read",
-            repaired.lost_captures
+            "left out: {} of which nothing is there or can be read",
+            counted(repaired.lost_captures, "capture")
         )?;
     }
     match (repaired.lost_frames, repaired.lost_samples) {
@@ -77,15 +79,17 @@ fn print(repaired: &Repaired, path: &Path, out: &mut dyn Write) -> io::Result<()
         (0, _) => writeln!(out, "no frame is missing")?,
         (frames, samples) => writeln!(
             out,
-            "left out: {frames} frames, with {samples} samples as far as that is known"
+            "left out: {}, with {} as far as that is known",
+            counted(frames, "frame"),
+            counted(samples, "sample")
         )?,
     }
     writeln!(
         out,
-        "{}: {} frames, {} samples, {} bytes",
+        "{}: {}, {}, {}",
         crate::report::text::escaped(&path.display().to_string()),
-        repaired.frames,
-        repaired.samples,
-        repaired.bytes
+        counted(repaired.frames, "frame"),
+        counted(repaired.samples, "sample"),
+        counted(repaired.bytes, "byte")
     )
 }

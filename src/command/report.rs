@@ -9,15 +9,16 @@ use anyhow::{Context, bail};
 use super::export::{self, Export};
 use super::pictures::{self, Timed};
 use crate::capture::Reader;
-use crate::cli::{CAPTURE, ReportArgs};
+use crate::cli::ReportArgs;
 use crate::pipeline::{self, Request, Sink};
 use crate::profile::{About, Names, Naming, Profile, SampleView};
-use crate::report::{flamegraph, folded, html, missing, standard, verdict};
+use crate::report::{flamegraph, folded, missing, standard, verdict};
 use crate::symbolize::Options;
 
-use super::output::{self, Output};
+use super::kind::Kind;
+use super::output::Output;
 use super::progress::Bar;
-use super::{open, symbol_options, table, tell};
+use super::{open_named, symbol_options, table, tell};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -35,7 +36,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(before) = &args.tables.diff {
         return table::compare(args, before, request);
     }
-    let reader = open_capture(args)?;
+    let reader = open_named(&args.file, "report")?;
     let export = Export::wanted(&args.view);
     let file = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
@@ -46,19 +47,16 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .or(file)
         .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
-    if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
-        output::only_over_svg(path)?;
-    }
-    if let Some(path) = args.view.html.as_deref().filter(|_| !to_stdout) {
-        output::only_over(path, "HTML page", html::START)?;
-    }
     if let Some((export, _)) = &export {
-        export.check(target, to_stdout)?;
+        export.check(to_stdout)?;
     }
-    let output = Output::open(target, args.capture())?;
-    if args.file.is_none() {
-        tell(&format!("reading {CAPTURE}"));
-    }
+    let kind = match &export {
+        Some((export, _)) => export.kind(),
+        None if args.view.html.is_some() => Kind::Page,
+        None if args.view.flamegraph.is_some() => Kind::Svg,
+        None => Kind::Report,
+    };
+    let output = Output::open(target, args.capture(), kind)?;
     let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
         finish(args, args.capture(), &done)
@@ -84,16 +82,6 @@ pub(super) fn ends<T>(
             None => "cannot write to standard output".to_owned(),
         }),
     }
-}
-
-/// Opens the capture; where none was named, that which `record` writes where it is told no name.
-fn open_capture(args: &ReportArgs) -> anyhow::Result<Reader> {
-    open(args.capture()).map_err(|err| match args.file.is_none() {
-        true => err.context(format!(
-            "no capture was named, and {CAPTURE} is what is taken then: profiler report FILE"
-        )),
-        false => err,
-    })
 }
 
 /// What the exit code depends on.

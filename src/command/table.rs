@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::export::units;
-use super::output::{self, Output};
+use super::kind::Kind;
+use super::output::Output;
 use super::progress::Bar;
 use super::report::{Done, ends, finish, tell_verdict};
 use super::{open, tell};
@@ -135,10 +136,11 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
     }
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
-    if let Some(path) = args.view.flamegraph.as_deref().filter(|_| !to_stdout) {
-        output::only_over_svg(path)?;
-    }
-    let out = Output::open(target, after)?;
+    let kind = match args.view.flamegraph {
+        Some(_) => Kind::Svg,
+        None => Kind::Report,
+    };
+    let out = Output::open(target, after, kind)?;
     let mut profiles = Vec::new();
     for path in [before, after] {
         let reader = open(path)?;
@@ -158,7 +160,8 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
     let [first, second] = &inputs[..] else {
         bail!("two captures were read, and are not there");
     };
-    let joined = Joined::new(first, second).context("nothing was compared")?;
+    let same = &args.tables.same;
+    let joined = Joined::new(first, second, same).context("nothing was compared")?;
     let written = write(args, &joined, to_stdout, out);
     ends(
         written.map_err(Into::into),

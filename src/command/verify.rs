@@ -8,15 +8,16 @@ use anyhow::Context;
 use crate::capture::Damage;
 use crate::capture::verify::{Verified, verify};
 use crate::cli::VerifyArgs;
+use crate::counted::counted;
 use crate::pipeline::Progress;
 use crate::report::text::escaped;
 
-use super::open;
+use super::open_named;
 use super::progress::Bar;
 
 /// Checks a capture. The exit code is 1 when any of it is damaged.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let reader = open(&args.file)?;
+    let reader = open_named(&args.file, "verify")?;
     let mut bar = Bar::new(reader.frames().len());
     let found = verify(&reader, || bar.frame());
     bar.done();
@@ -37,8 +38,10 @@ pub(super) fn damage_line(damage: &Damage) -> String {
     match (damage.frames, damage.samples) {
         (0 | 1, 0) => format!("byte {}: {kind}", damage.offset),
         (frames, samples) => format!(
-            "byte {}: {kind} (spoils {frames} frames, {samples} samples)",
-            damage.offset
+            "byte {}: {kind} (spoils {}, {})",
+            damage.offset,
+            counted(frames, "frame"),
+            counted(samples, "sample")
         ),
     }
 }
@@ -50,13 +53,13 @@ fn print(found: &Verified, out: &mut dyn Write) -> io::Result<()> {
     let state = match (found.damage.len(), found.ended) {
         (0, true) => "no damage, complete".to_owned(),
         (0, false) => "no damage, recording was cut short".to_owned(),
-        (1, _) => "damaged in 1 place".to_owned(),
-        (places, _) => format!("damaged in {places} places"),
+        (places, _) => format!("damaged in {}", counted(places, "place")),
     };
     writeln!(
         out,
-        "{} frames, {} samples: {state}",
-        found.frames, found.samples
+        "{}, {}: {state}",
+        counted(found.frames, "frame"),
+        counted(found.samples, "sample")
     )?;
     if let Some((offset, bytes)) = found.cut {
         writeln!(

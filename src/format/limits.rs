@@ -62,6 +62,11 @@ pub const UNPACKED: u64 = 16 << 30;
 pub const UNPACKED_BASE: u64 = 64 << 20;
 /// See [`UNPACKED_BASE`].
 pub const UNPACKED_TIMES: u64 = 64;
+/// Bytes of the content of all frames of segments that a reader takes, by the file's size: so many, and so many times its own. What is
+/// recorded shrinks to a half, rarely to a tenth.
+pub const SEGMENTS_BASE: u64 = 64 << 20;
+/// See [`SEGMENTS_BASE`].
+pub const SEGMENTS_TIMES: u64 = 64;
 /// Bytes of a packed file.
 pub const PACKED_FILE: u64 = 4 << 30;
 /// Captures in a file of several.

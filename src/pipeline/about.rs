@@ -33,12 +33,13 @@ pub(super) fn about(reader: &Reader) -> About {
             })
             .collect(),
         wall_offset_ns: header.wall_offset_ns,
+        duration: reader.end().map(|end| end.time.since(header.start_time)),
         span: None,
         samples: reader.samples(),
         weight: 0,
         lost: reader.lost_samples(),
         losses: BTreeMap::new(),
-        truncated: 0,
+        truncated: None,
         ended: reader.end().map(|end| match &end.reason {
             EndReason::CommandExit(status) => format!("the command's exit, status {status}"),
             EndReason::TargetsGone => "the end of all targets".to_owned(),
@@ -61,7 +62,6 @@ pub(super) fn about(reader: &Reader) -> About {
         if frame.kind != FrameKind::Segment || frame.samples == 0 {
             continue;
         }
-        about.truncated = about.truncated.saturating_add(frame.truncated);
         let span = about.span.get_or_insert((frame.first, frame.last));
         *span = (span.0.min(frame.first), span.1.max(frame.last));
     }

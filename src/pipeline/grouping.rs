@@ -4,12 +4,28 @@ use hashbrown::HashMap;
 
 use super::segment::{Segment, ViewId};
 use crate::capture::Tables;
+use crate::format::process::StringId;
 use crate::format::samples::Sample;
 use crate::profile::{By, Group, Names};
 use crate::timeline::file_name;
 
 /// What stands for a name that is not known.
-const UNKNOWN: &[u8] = b"?";
+pub(super) const UNKNOWN: &[u8] = b"?";
+
+/// Path of the program that ran in `view`, or what stands for it.
+pub(super) fn program<'a>(view: ViewId, segment: &Segment, tables: &'a Tables) -> &'a [u8] {
+    match segment.program(view, tables) {
+        Some(path) => path,
+        None if segment.is_kernel(view) => b"[kernel thread]",
+        None => UNKNOWN,
+    }
+}
+
+/// Path of the cgroup of this number, or what stands for it.
+pub(super) fn cgroup(number: Option<StringId>, tables: &Tables) -> &[u8] {
+    let path = number.and_then(|number| tables.strings.get(number as usize));
+    path.map_or(UNKNOWN, |path| path)
+}
 
 /// What samples are grouped by, and what each group is called that does not depend on the sample.
 #[derive(Debug, Clone)]
@@ -73,15 +89,8 @@ impl Grouping {
                 }
             }
             By::Comm => of(names, comm()),
-            By::Exe => match segment.program(view, tables) {
-                Some(path) => of(names, file_name(path)),
-                None if segment.is_kernel(view) => of(names, b"[kernel thread]"),
-                None => of(names, UNKNOWN),
-            },
-            By::Cgroup => {
-                let path = tables.strings.get(detail as usize);
-                of(names, path.map_or(UNKNOWN, |path| path))
-            }
+            By::Exe => of(names, file_name(program(view, segment, tables))),
+            By::Cgroup => of(names, cgroup(Some(detail), tables)),
             By::Cpu => of(names, format!("cpu {detail}").as_bytes()),
             By::Host => of(names, self.host.as_bytes()),
             By::None => of(names, b""),

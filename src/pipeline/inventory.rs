@@ -38,6 +38,8 @@ pub fn inventory(reader: &Reader, progress: &mut dyn Progress) -> Inventory {
     for entry in reader.frames() {
         let descriptor = &entry.descriptor;
         let kind = descriptor.kind;
+        let truncated = inventory.truncated_stacks;
+        inventory.truncated_stacks = truncated.saturating_add(descriptor.truncated);
         let frames = inventory.frames.entry(kind.number()).or_default();
         frames.label = kind.label();
         frames.count += 1;
@@ -118,6 +120,8 @@ fn count_segments(reader: &Reader, inventory: &mut Inventory, progress: &mut dyn
                 }
             }
             about.samples = about.samples.saturating_add(frame.samples.len() as u64);
+            let weights = frame.samples.iter().map(|sample| sample.weight);
+            about.weight = weights.fold(about.weight, u64::saturating_add);
             progress.frame();
         }
         about::add_losses(about, &segment.tables().losses, &mut LossTotals::default());

@@ -1,4 +1,4 @@
-//! Which samples have frames without a name, by what would have to be brought to name them.
+//! Which samples have frames without a name, by what would have to be brought to name them. Counts are what samples count for.
 
 use std::collections::BTreeMap;
 
@@ -74,9 +74,9 @@ pub(super) fn missing(counter: &Counter) -> Vec<Missing> {
     for ((_, _, stack), count) in counter.rows.iter() {
         let set = set_of.get(stack as usize).copied().unwrap_or(0);
         let sum = samples_of_set.entry(set).or_default();
-        *sum = sum.saturating_add(count.samples);
+        *sum = sum.saturating_add(count.weight);
         if let Some(sum) = samples.get_mut(stack as usize) {
-            *sum = sum.saturating_add(count.samples);
+            *sum = sum.saturating_add(count.weight);
         }
     }
     for (set, samples) in samples_of_set {

@@ -56,7 +56,7 @@ pub use stream::{Sink, Summary};
 use grouping::Grouping;
 use selection::{Filter, Plan};
 use stacks::{BEFORE_EXEC, CUT, PlaceStacks, STRAY};
-use tally::{Part, Rows};
+use tally::{Count, Part, Rows};
 
 /// Is told how far long work is.
 pub trait Progress {
@@ -261,10 +261,15 @@ impl Counter {
         for message in self.symbolizer.take_warnings() {
             warn(&message);
         }
+        if self.stacks.is_cut() {
+            warn(
+                "the capture has more distinct stacks than one of its size can honestly have: the others are cut, and marked [truncated]",
+            );
+        }
         if self.profile.about.selected.is_some() {
             self.select_by_names();
-            self.count_selected();
         }
+        self.count_shown();
         self.count_names();
     }
 
@@ -291,23 +296,27 @@ impl Counter {
         self.rows.retain(|stack| of_stack(stack) == wanted);
     }
 
-    /// Counts what is selected.
-    fn count_selected(&mut self) {
+    /// Counts what views will be of.
+    fn count_shown(&mut self) {
         let cut = self
             .stacks
             .inherit(false, |above, place| above || place == CUT);
-        let Some(selected) = &mut self.profile.about.selected else {
-            return;
-        };
-        let mut samples = 0u64;
+        let (mut all, mut truncated) = (Count::default(), 0u64);
         for ((.., stack), count) in self.rows.iter() {
-            samples = samples.saturating_add(count.samples);
-            selected.weight = selected.weight.saturating_add(count.weight);
+            all.add(count);
             if cut.get(stack as usize) == Some(&true) {
-                selected.truncated = selected.truncated.saturating_add(count.samples);
+                truncated = truncated.saturating_add(count.weight);
             }
         }
-        selected.samples = Some(samples);
+        let about = &mut self.profile.about;
+        about.truncated = Some(truncated);
+        match &mut about.selected {
+            None => about.weight = all.weight,
+            Some(selected) => {
+                selected.samples = Some(all.samples);
+                selected.weight = all.weight;
+            }
+        }
     }
 
     fn finish(mut self, reader: &Reader) -> Profile {
@@ -335,37 +344,36 @@ impl Counter {
         shape::leave_out(&mut profile, &self.shape);
         let about = &profile.about;
         let nothing = selection::explain(reader, &self.filter, about, self.passed);
-        match &mut profile.about.selected {
-            None => profile.about.weight = profile.total_weight(),
-            Some(selected) => selected.nothing = nothing,
+        if let Some(selected) = &mut profile.about.selected {
+            selected.nothing = nothing;
         }
         profile.naming = self.symbolizer.naming();
         profile
     }
 
-    /// Samples of each stack of places with those of its callees: each node passes its samples on to its caller.
-    fn samples_of_nodes(&self) -> Vec<u64> {
-        let mut samples = vec![0u64; self.stacks.len() + 1];
+    /// Weight of each stack of places with those of its callees: each node passes its own on to its caller.
+    fn weights_of_nodes(&self) -> Vec<u64> {
+        let mut weights = vec![0u64; self.stacks.len() + 1];
         for ((_, _, stack), count) in self.rows.iter() {
-            if let Some(sum) = samples.get_mut(stack as usize) {
-                *sum = sum.saturating_add(count.samples);
+            if let Some(sum) = weights.get_mut(stack as usize) {
+                *sum = sum.saturating_add(count.weight);
             }
         }
         for (i, (caller, _)) in self.stacks.nodes().enumerate().rev() {
-            let count = samples.get(i + 1).copied().unwrap_or(0);
-            if let Some(sum) = samples.get_mut(caller as usize) {
+            let count = weights.get(i + 1).copied().unwrap_or(0);
+            if let Some(sum) = weights.get_mut(caller as usize) {
                 *sum = sum.saturating_add(count);
             }
         }
-        samples
+        weights
     }
 
-    /// Counts how many frames of samples have names.
+    /// Counts how many frames of samples have names, by what the samples count for.
     fn count_names(&mut self) {
-        let samples = self.samples_of_nodes();
+        let weights = self.weights_of_nodes();
         let mut of_places = vec![0u64; self.symbolizer.places().places().len()];
         let nodes = self.stacks.nodes();
-        for ((_, place), count) in nodes.zip(samples.iter().skip(1)) {
+        for ((_, place), count) in nodes.zip(weights.iter().skip(1)) {
             match place {
                 CUT => {}
                 STRAY => self.symbolizer.count_ended_early(*count),

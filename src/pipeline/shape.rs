@@ -2,6 +2,7 @@
 
 use super::Shape;
 use super::stacks::{CUT, PlaceStacks};
+use crate::counted::counted;
 use crate::profile::{
     By, Frame, FrameId, FrameKind, Group, Names, Profile, Resolution, Row, StackId, Stacks,
 };
@@ -146,24 +147,23 @@ pub(super) fn leave_out(profile: &mut Profile, shape: &Shape) {
         clauses.push("direct recursion is one frame".to_owned());
     }
     if let Some(most) = shape.max_depth {
-        let samples = samples_in(profile, DEEPER);
-        clauses.push(format!(
-            "deeper than {most} frames is {DEEPER} ({samples} samples)"
-        ));
+        let samples = counted(samples_in(profile, DEEPER), "sample");
+        let most = counted(most, "frame");
+        clauses.push(format!("deeper than {most} is {DEEPER} ({samples})"));
     }
     if shape.min_percent > 0.0 {
         let least = profile.total_weight() as f64 * shape.min_percent / 100.0;
         merge_small(profile, least);
-        let samples = samples_in(profile, OTHER);
+        let samples = counted(samples_in(profile, OTHER), "sample");
         clauses.push(format!(
-            "below {} % of the samples is {OTHER} ({samples} samples)",
+            "below {} % of the samples is {OTHER} ({samples})",
             shape.min_percent
         ));
     }
     profile.about.shape = clauses;
 }
 
-/// Samples in place of whose leaf `mark` stands, or of whose group.
+/// What samples count for in place of whose leaf `mark` stands, or of whose group.
 fn samples_in(profile: &Profile, mark: &str) -> u64 {
     let (names, frames) = (&profile.names, profile.names.frames());
     let is_mark = |frame: FrameId| {
@@ -180,7 +180,7 @@ fn samples_in(profile: &Profile, mark: &str) -> u64 {
             }
         }
     });
-    rows.map(|row| row.samples).fold(0, u64::saturating_add)
+    rows.map(|row| row.weight).fold(0, u64::saturating_add)
 }
 
 /// Puts stacks below each caller, and groups, together that weigh less than `least`.

@@ -4,7 +4,7 @@
 //! node of a stack trie that a counted stack has.
 
 use super::segment::{Key, Segment, ViewId, kernel_place};
-use crate::capture::{StackTable, Tables};
+use crate::capture::{Reader, StackTable, Tables};
 use crate::format::limits;
 use crate::profile::Stacks;
 use crate::symbolize::{PlaceId, Places};
@@ -12,13 +12,31 @@ use crate::symbolize::{PlaceId, Places};
 /// Stacks whose frames are places, shared by all segments.
 pub(super) type PlaceStacks = Stacks;
 
-/// No stacks yet. Of a capture that is made to have more distinct stacks than any memory holds, the others are cut.
-pub(super) fn place_stacks() -> PlaceStacks {
-    Stacks::bounded(MOST_STACKS, CUT)
+/// No stacks yet, of this capture. One that is made to have more distinct stacks than bytes can honestly stand for has the others
+/// cut.
+pub(super) fn place_stacks(reader: &Reader) -> PlaceStacks {
+    let more = STACKS_PER_BYTE.saturating_mul(reader.file_len());
+    let most = reader.share_of(FEW_STACKS).saturating_add(more);
+    Stacks::bounded(most.min(MOST_STACKS) as usize, CUT)
 }
 
+/// No places yet, of this capture; as with its stacks, there are no more than its bytes can stand for.
+pub(super) fn places(reader: &Reader) -> Places {
+    let more = reader.file_len();
+    let most = reader.share_of(FEW_PLACES).saturating_add(more);
+    Places::bounded(most.min(MOST_STACKS) as usize)
+}
+
+/// Places that any capture may have, and one for each of its bytes besides. Recorded ones have one for each six bytes, where all stacks are deep
+/// and differ.
+const FEW_PLACES: u64 = 1 << 18;
 /// Nodes of all stacks: some gigabyte.
-const MOST_STACKS: usize = 1 << 26;
+const MOST_STACKS: u64 = 1 << 26;
+/// Nodes of all stacks that any capture may have, and for each of its bytes besides: recorded ones have a node for each four bytes,
+/// where all stacks are deep and differ.
+const FEW_STACKS: u64 = 1 << 20;
+/// See [`FEW_STACKS`].
+const STACKS_PER_BYTE: u64 = 4;
 
 /// Stands for a place in [`PlaceStacks`] where callers were cut off.
 pub(super) const CUT: PlaceId = PlaceId::MAX;

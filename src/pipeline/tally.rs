@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::grouping::{Contexts, Grouping, Memo};
 use super::segment::Segment;
 use super::selection::{Filter, Plan, Sieve};
-use super::stacks::{Lookup, PlaceStacks, place_stacks};
+use super::stacks::{Lookup, PlaceStacks, place_stacks, places};
 use super::{Progress, about};
 use crate::capture::{LossTotals, Reader, SegmentReader};
 use crate::profile::{About, Group, Names};
@@ -113,7 +113,8 @@ pub(super) fn count(
                 let tell = tell.clone();
                 scope.spawn(move || {
                     let mut tally = Tally {
-                        stacks: place_stacks(),
+                        stacks: place_stacks(reader),
+                        places: places(reader),
                         ..Tally::default()
                     };
                     let mut desk = Desk {

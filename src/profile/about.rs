@@ -21,18 +21,20 @@ pub struct About {
     pub events: Vec<Event>,
     /// Add this to a [`Timestamp`] for nanoseconds since 1970.
     pub wall_offset_ns: i64,
+    /// Nanoseconds from the beginning of the recording to its end, where it ended in order.
+    pub duration: Option<u64>,
     /// First and last sample.
     pub span: Option<(Timestamp, Timestamp)>,
     /// Samples in the capture.
     pub samples: u64,
-    /// Sum of their weights; 0 where it is not known yet.
+    /// What they count for: the sum of their weights; 0 where it is not known yet.
     pub weight: u64,
     /// Samples that are known to be lost.
     pub lost: u64,
     /// Everything lost or left out, by cause, where the cause is known already.
     pub losses: BTreeMap<LossClass, u64>,
-    /// Samples with a stack cut at the depth limit.
-    pub truncated: u64,
+    /// What samples count for whose stack is shown cut at the depth limit, of those selected; `None` where they are not counted yet.
+    pub truncated: Option<u64>,
     /// Why recording ended; `None` when the capture does not say (it was cut short).
     pub ended: Option<String>,
     /// Bytes at the end that are not a whole frame.
@@ -60,6 +62,19 @@ impl About {
         let selected = self.selected.as_ref();
         selected.and_then(|s| s.samples).unwrap_or(self.samples)
     }
+
+    /// What the samples count for that views are of, as far as it is known.
+    pub fn weight_shown(&self) -> u64 {
+        match &self.selected {
+            Some(Selected {
+                samples: Some(_),
+                weight,
+                ..
+            }) => *weight,
+            _ if self.weight > 0 => self.weight,
+            _ => self.samples,
+        }
+    }
 }
 
 /// A part of a capture.
@@ -69,10 +84,8 @@ pub struct Selected {
     pub what: Vec<String>,
     /// Samples in it; `None` as long as they are not counted.
     pub samples: Option<u64>,
-    /// Sum of their weights.
+    /// What they count for: the sum of their weights.
     pub weight: u64,
-    /// Samples in it with a stack cut at the depth limit.
-    pub truncated: u64,
     /// Where it was asked when: samples lost in the frames of that time. [`About::losses`] are then those of these frames.
     pub lost: Option<u64>,
     /// Why there is nothing in it, one sentence each.

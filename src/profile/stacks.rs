@@ -109,6 +109,11 @@ impl Stacks {
         self.nodes.len()
     }
 
+    /// Whether there was no room for some.
+    pub fn is_cut(&self) -> bool {
+        self.overflow.is_some()
+    }
+
     /// Whether there is no stack but the empty one.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

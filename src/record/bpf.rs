@@ -24,7 +24,7 @@ pub use skel::types;
 use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head, user_copy};
 
-use super::unwind::windows::THREADS;
+use super::unwind::windows::{THREADS, Window};
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
 
@@ -56,8 +56,8 @@ pub struct Config<'a> {
     pub depths: Depths,
     /// Bytes of a user stack that are copied at most; 0: it is walked along frame pointers.
     pub window: u32,
-    /// It is walked along frame pointers even where it is copied.
-    pub also_walk: bool,
+    /// Stacks may be walked along frame pointers where a copy may not hold all of them.
+    pub may_walk: bool,
     /// Bytes of each ring: a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// CPUs that get a ring at once.
@@ -109,9 +109,14 @@ impl Program {
         rodata.config.max_kernel = config.depths.kernel as u32;
         rodata.config.measured = u32::from(config.measured);
         rodata.config.window = config.window;
-        rodata.config.also_walk = u32::from(config.also_walk);
+        rodata.config.may_walk = u32::from(config.may_walk);
+        rodata.config.ring_bytes = u64::from(config.ring_bytes);
         rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
-        rodata.config.short_bytes = u64::from(config.ring_bytes / 4 * 3);
+        rodata.config.short_bytes = u64::from(match config.window {
+            0 => config.ring_bytes / 4 * 3,
+            // Copies get smaller long before.
+            _ => config.ring_bytes / 8 * 7,
+        });
         let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
         let copied = match config.window {
             0 => 0,
@@ -252,12 +257,12 @@ impl Program {
         Ok(())
     }
 
-    /// Copies no more than so many bytes of the stacks of `thread` from now on; `None`: as many as of others.
-    pub fn set_window(&self, thread: Pid, bytes: Option<u32>) -> Result<()> {
+    /// What is to be done with the stacks of `thread` from now on; `None`: the same as with others.
+    pub fn set_window(&self, thread: Pid, window: Option<Window>) -> Result<()> {
         let windows = &self.skel.maps.windows;
         let key = thread.0.to_ne_bytes();
-        match bytes {
-            Some(bytes) => windows.update(&key, &bytes.to_ne_bytes(), MapFlags::ANY)?,
+        match window {
+            Some(window) => windows.update(&key, &window.encode().to_ne_bytes(), MapFlags::ANY)?,
             // It may never have been there.
             None => drop(windows.delete(&key)),
         }

@@ -147,6 +147,11 @@ impl Output {
         self.path.is_some()
     }
 
+    /// What the capture is called now that was there before.
+    pub fn kept(&self) -> Option<&Path> {
+        self.old.as_deref()
+    }
+
     /// How far the disk is behind, when it does not keep up with the interval asked for.
     pub fn behind(&self) -> Option<Duration> {
         self.sync.as_ref().and_then(Sync::behind)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::drain::Totals;
+use crate::counted::noun;
 
 /// What the person at the terminal sees while it records.
 pub struct Live {
@@ -77,9 +78,10 @@ impl Live {
         self.last = (Instant::now(), totals.samples);
         let rate = (totals.samples - before) as f64 / since.as_secs_f64();
         let text = format!(
-            "recording {:.0} s: {} samples ({rate:.0}/s), {} lost, {} written",
+            "recording {:.0} s: {} {} ({rate:.0}/s), {} lost, {} written",
             self.started.elapsed().as_secs_f64(),
             HumanCount(totals.samples),
+            noun(totals.samples, "sample"),
             HumanCount(totals.lost),
             HumanBytes(bytes),
         );
@@ -147,6 +149,8 @@ pub struct Summary<'a> {
     pub event: &'a str,
     /// The capture.
     pub path: &'a str,
+    /// What the capture that was there before is called now.
+    pub kept: Option<&'a str>,
     /// Whether it is a file, which can be read now.
     pub is_file: bool,
     /// Its size in bytes.
@@ -205,7 +209,8 @@ impl Summary<'_> {
             );
         }
         if throttled > 0 {
-            text += &format!(", throttled by the kernel {} times", HumanCount(throttled));
+            let times = plural(throttled, "time", "times");
+            text += &format!(", throttled by the kernel {times}");
         }
         if self.maps_missed > 0 {
             let processes = plural(self.maps_missed, "process", "processes");
@@ -223,6 +228,12 @@ impl Summary<'_> {
         };
         let quoted = shell_quote(self.path);
         text += &format!("\nwrote {} ({}{each})\n", self.path, HumanBytes(self.bytes));
+        if let Some(kept) = self.kept {
+            text += &format!(
+                "{} was there already: the capture before is {kept} now\n",
+                self.path
+            );
+        }
         if lost > 0 {
             text += "some samples were lost: a larger --ring-size or a lower -F keeps more\n";
         }
@@ -293,6 +304,7 @@ mod tests {
             time: Duration::from_millis(2500),
             event: "cpu-clock at 99 Hz",
             path: "my run.bprof",
+            kept: Some("my run.bprof.old"),
             is_file: true,
             bytes: 12_000,
         };
@@ -301,12 +313,14 @@ mod tests {
             "recorded 1,200 samples of 1 process in 2.5 s (cpu-clock at 99 Hz)\n\
              lost 3, truncated stacks 1, idle left out 7, child processes not followed 2, mappings missed of 1 process\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
+             my run.bprof was there already: the capture before is my run.bprof.old now\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n\
              to read it elsewhere: profiler pack 'my run.bprof'\n"
         );
         let piped = Summary {
             path: "standard output",
+            kept: None,
             is_file: false,
             ..summary
         };

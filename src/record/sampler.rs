@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, bail};
 use perf_event::events::{Hardware, Software};
-use perf_event::{Builder, Counter};
+use perf_event::{Builder, Counter, Sampler};
 
 use super::options::{Event, Rate};
 use super::sideband::{self, SideBand};
@@ -24,7 +25,7 @@ pub enum Where {
 /// Opened events, disabled until [`SamplingEvents::enable`].
 pub struct SamplingEvents {
     /// With their CPU, unless they follow a thread.
-    counters: Vec<(Option<u32>, Counter)>,
+    counters: Vec<(Option<u32>, Opened)>,
     /// Which event it became.
     pub event: Event,
     /// What was asked for, and what it is now.
@@ -35,6 +36,37 @@ pub struct SamplingEvents {
     on_threads: bool,
     /// Events opened for threads that had one.
     reopened: usize,
+}
+
+/// Bytes of the ring in which the kernel tells of a thread's event: room for a second of throttling at each tick of 4 ms.
+const THREAD_RING: usize = 32 << 10;
+
+/// An opened event.
+enum Opened {
+    /// What the kernel tells of it comes with the side-band, or not at all.
+    Plain(Counter),
+    /// It follows its thread from CPU to CPU, and can share no CPU's ring.
+    WithRing(Sampler),
+}
+
+impl Deref for Opened {
+    type Target = Counter;
+
+    fn deref(&self) -> &Counter {
+        match self {
+            Opened::Plain(counter) => counter,
+            Opened::WithRing(sampler) => sampler,
+        }
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut Counter {
+        match self {
+            Opened::Plain(counter) => counter,
+            Opened::WithRing(sampler) => sampler,
+        }
+    }
 }
 
 /// Events opened again at most: a program can start itself, set-uid, without end.
@@ -113,14 +145,19 @@ fn builder(event: Event, rate: Rate) -> Builder<'static> {
     builder
 }
 
-fn on_cpu(event: Event, rate: Rate, cpu: u32) -> io::Result<Counter> {
-    builder(event, rate).any_pid().one_cpu(cpu as usize).build()
+fn on_cpu(event: Event, rate: Rate, cpu: u32) -> io::Result<Opened> {
+    let counter = builder(event, rate).any_pid().one_cpu(cpu as usize).build();
+    counter.map(Opened::Plain)
 }
 
-fn on_thread(event: Event, rate: Rate, thread: Pid) -> io::Result<Counter> {
+fn on_thread(event: Event, rate: Rate, thread: Pid) -> io::Result<Opened> {
     let mut builder = builder(event, rate);
     builder.observe_pid(thread.0.cast_signed()).any_cpu();
-    builder.build()
+    match builder.build()?.sampled(THREAD_RING) {
+        Ok(sampler) => Ok(Opened::WithRing(sampler)),
+        // There may be no more memory for rings, which a user without CAP_IPC_LOCK has little of.
+        Err(_) => builder.build().map(Opened::Plain),
+    }
 }
 
 impl SamplingEvents {
@@ -133,7 +170,7 @@ impl SamplingEvents {
         mut warn: impl FnMut(String),
     ) -> Result<SamplingEvents> {
         let mut counters = Vec::new();
-        let mut add = |counter: io::Result<Counter>,
+        let mut add = |counter: io::Result<Opened>,
                        cpu: Option<u32>,
                        place: &dyn Fn() -> String|
          -> Result<()> {
@@ -208,20 +245,29 @@ impl SamplingEvents {
         }
     }
 
-    fn add(&mut self, cpu: Option<u32>, mut counter: Counter) -> io::Result<()> {
+    fn add(&mut self, cpu: Option<u32>, mut counter: Opened) -> io::Result<()> {
         counter.set_bpf(self.bpf)?;
         counter.enable()?;
         self.counters.push((cpu, counter));
         Ok(())
     }
 
-    /// Lets the kernel tell in the side-band of each CPU when it stops these events for a while. Events of threads belong to
-    /// no CPU's. Without it (older kernels) nothing else is different.
+    /// Lets the kernel tell in the side-band of each CPU when it stops these events for a while. Events of threads have rings of
+    /// their own: see [`SamplingEvents::throttled`]. Without it (older kernels) nothing else is different.
     pub fn tell_throttling(&self, side_band: &SideBand) {
         for (cpu, counter) in &self.counters {
             if let Some(ring) = cpu.and_then(|cpu| side_band.fd(cpu)) {
                 // SAFETY: takes two descriptors that are open, by number.
                 unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT, ring) };
+            }
+        }
+    }
+
+    /// Calls `each` with the CPU for each time that the kernel stopped a thread's event for the rest of a tick, since the last call.
+    pub fn throttled(&mut self, mut each: impl FnMut(Option<u32>)) {
+        for (_, opened) in &mut self.counters {
+            if let Opened::WithRing(sampler) = opened {
+                sideband::throttled(sampler, &mut each);
             }
         }
     }

@@ -12,7 +12,7 @@ use perf_event::data::{
     CGroup, Comm, Exit, Fork, KSymbol, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle, Visitor,
 };
 use perf_event::events::Software;
-use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use perf_event::{Builder, Clock, Record, SampleFlag, Sampler};
 
 use super::bpf_code::BpfCode;
 use super::maps::RawMapping;
@@ -219,7 +219,6 @@ impl SideBand {
             let config = sampler.as_counter().config().clone();
             let mut filling = Filling::default();
             while let Some(record) = sampler.next_record() {
-                bytes.clear();
                 if filling.shows_loss(record.len() + 8) {
                     let lost = |time, count| SideEvent {
                         time,
@@ -228,14 +227,7 @@ impl SideBand {
                     new.push(lost(filling.latest, assumed.full()));
                     new.push(lost(super::host::now(), 0));
                 }
-                // The library hands out header and body apart and parses them together.
-                bytes.extend_from_slice(&record.ty().to_ne_bytes());
-                bytes.extend_from_slice(&record.misc().to_ne_bytes());
-                bytes.extend_from_slice(&(record.len() as u16 + 8).to_ne_bytes());
-                record
-                    .data()
-                    .iter()
-                    .for_each(|part| bytes.extend_from_slice(part));
+                whole(&record, &mut bytes);
                 match decode(&bytes, config.clone()) {
                     Ok(event) => new.extend(event.map(|mut event| {
                         filling.latest = filling.latest.max(event.time);
@@ -288,6 +280,31 @@ impl SideBand {
         self.samplers
             .iter()
             .map(|on| unsafe { BorrowedFd::borrow_raw(on.sampler.as_raw_fd()) })
+    }
+}
+
+/// The library hands out header and body apart and parses them together.
+fn whole(record: &Record<'_>, bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.extend_from_slice(&record.ty().to_ne_bytes());
+    bytes.extend_from_slice(&record.misc().to_ne_bytes());
+    bytes.extend_from_slice(&(record.len() as u16 + 8).to_ne_bytes());
+    let parts = record.data().iter();
+    parts.for_each(|part| bytes.extend_from_slice(part));
+}
+
+/// Takes all that the ring of a sampling event has, and calls `each` with the CPU where it tells of throttling. The event is
+/// [`identified`].
+pub(super) fn throttled(sampler: &mut Sampler, each: &mut impl FnMut(Option<u32>)) {
+    let config = sampler.as_counter().config().clone();
+    let mut bytes = Vec::new();
+    while let Some(record) = sampler.next_record() {
+        whole(&record, &mut bytes);
+        if let Ok(Some(event)) = decode(&bytes, config.clone())
+            && let SideKind::Throttled(cpu) = event.what
+        {
+            each(cpu);
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub struct RingSample<'a> {
     pub weight: u32,
     /// Its stacks may be cut because the ring was nearly full.
     pub short: bool,
+    /// Why its user stack is cut, if it is.
+    pub cut_by: CutBy,
     /// Who ran.
     pub sampled: Sampled,
     /// Kernel stack, leaf first.
@@ -26,6 +28,17 @@ pub struct RingSample<'a> {
     pub user: &'a [u64],
     /// What is needed to walk a user stack that was copied instead.
     pub copy: Option<StackCopy<'a>>,
+}
+
+/// What cuts a user stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutBy {
+    /// It is deeper than stacks are kept.
+    Depth,
+    /// It goes on beyond what was copied of it.
+    Window,
+    /// There was no room for more: the recorder was late.
+    Room,
 }
 
 /// How deep stacks were asked for: a stack of that length is taken to be cut.
@@ -69,6 +82,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
     let kernel_thread = told(sample_flag::SAMPLE_KTHREAD);
     let in_exec = told(sample_flag::SAMPLE_IN_EXEC);
     let short = told(sample_flag::SAMPLE_SHORT);
+    let lacked_room = short || told(sample_flag::SAMPLE_LESS);
     let kept = |depth: usize| {
         if short {
             depth.min(SHORT_FRAMES)
@@ -94,6 +108,11 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
         flags,
         weight: (head.flags.0 >> WEIGHT_SHIFT).max(1),
         short,
+        cut_by: match (lacked_room, copy) {
+            (true, _) => CutBy::Room,
+            (false, Some(_)) => CutBy::Window,
+            (false, None) => CutBy::Depth,
+        },
         sampled: Sampled {
             key: ProcessKey {
                 tgid: Pid(head.tgid),

@@ -11,6 +11,7 @@ use crate::inventory::Inventory;
 
 use super::text::{escaped, write_json};
 use super::verdict;
+use crate::counted::counted;
 
 /// Packed files that are listed.
 const FILES: usize = 20;
@@ -35,7 +36,7 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
     );
     line(
         "host",
-        format!("{}, {} CPUs", escaped(&about.host), about.cpus),
+        format!("{}, {}", escaped(&about.host), counted(about.cpus, "CPU")),
     );
     let id = inventory.kernel_build_id.as_ref();
     line(
@@ -67,20 +68,19 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
             ),
         );
     }
-    line(
-        "samples",
-        format!("{}; lost: {}", about.samples, about.lost),
-    );
+    let samples = verdict::samples(about);
+    let samples = samples.strip_prefix("samples: ").unwrap_or(&samples);
+    line("samples", samples.to_owned());
     for (class, count) in &about.losses {
         line("", format!("{} {count}", class.label()));
     }
     line(
         "of",
         [
-            count(inventory.processes, "process", "es"),
-            count(inventory.threads, "thread", "s"),
-            count(inventory.images, "image", "s"),
-            count(inventory.files, "mapped file", "s"),
+            counted(inventory.processes, "process"),
+            counted(inventory.threads, "thread"),
+            counted(inventory.images, "image"),
+            counted(inventory.files, "mapped file"),
         ]
         .join(", "),
     );
@@ -105,10 +105,10 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
             "none" => "nothing".to_owned(),
             level => format!(
                 "{level}: {} of {}, {}, {}",
-                count(packed.symbols, "symbol", "s"),
-                count(packed.symbol_files, "file", "s"),
-                count(packed.tables, "symbol table", "s"),
-                count(packed.files.len() as u64, "whole file", "s")
+                counted(packed.symbols, "symbol"),
+                counted(packed.symbol_files, "file"),
+                counted(packed.tables, "symbol table"),
+                counted(packed.files.len(), "whole file")
             ),
         },
     );
@@ -147,11 +147,6 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn count(number: u64, what: &str, plural: &str) -> String {
-    let plural = if number == 1 { "" } else { plural };
-    format!("{number} {what}{plural}")
-}
-
 fn shown(id: Option<&BuildId>) -> String {
     id.map_or("no build ID".to_owned(), |id| format!("build ID {id}"))
 }
@@ -172,6 +167,7 @@ struct Document<'a> {
     last_sample: Option<String>,
     span_seconds: f64,
     samples: u64,
+    weight: u64,
     lost: u64,
     truncated: u64,
     losses: BTreeMap<&'static str, u64>,
@@ -267,8 +263,9 @@ pub fn json(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
             .span
             .map_or(0.0, |(first, last)| last.since(first) as f64 / 1e9),
         samples: about.samples,
+        weight: about.weight,
         lost: about.lost,
-        truncated: about.truncated,
+        truncated: inventory.truncated_stacks,
         losses: about
             .losses
             .iter()

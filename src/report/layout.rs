@@ -114,6 +114,18 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     out
 }
 
+/// `text` in a column that is usually `width` wide: on a terminal as [`fit`] has it, elsewhere whole.
+pub(super) fn column(text: &str, width: usize, style: Style) -> String {
+    match style.width {
+        Some(_) => fit(text, width),
+        None => {
+            let mut out = text.to_owned();
+            fill(&mut out, width);
+            out
+        }
+    }
+}
+
 /// As [`fit`], but it is the beginning that is cut: of a path, the end says more.
 pub(super) fn fit_end(text: &str, width: usize) -> String {
     let mut out = cut_start(text, width);
@@ -139,6 +151,63 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     let mut out: String = kept.collect();
     out.push('…');
     out
+}
+
+/// The name of a function in at most `width` columns. Of one that is longer first go what is between `<` and `>` and its arguments,
+/// then its beginning where that is namespaces: those of one library all begin alike.
+pub(super) fn fit_name(name: &str, width: usize) -> String {
+    if name.width() <= width {
+        return name.to_owned();
+    }
+    match without_arguments(name) {
+        Some(short) if short.width() <= width => short,
+        Some(short) if short.contains("::") => cut_start(&short, width),
+        _ => cut(name, width),
+    }
+}
+
+/// `a<b, c>::d(e)` as `a<…>::d(…)`; `None` where brackets do not match.
+fn without_arguments(name: &str) -> Option<String> {
+    let mut out = String::new();
+    // Brackets that have to be closed, and whether they are printed.
+    let mut open: Vec<(char, bool)> = Vec::new();
+    let mut shown = true;
+    for (at, c) in name.char_indices() {
+        let (before, rest) = (name.get(..at)?, name.get(at..)?);
+        let of_operator = ["operator", "operator<", "operator>", "operator-"];
+        let is_operator = of_operator.iter().any(|o| before.ends_with(o)) && "<>".contains(c)
+            || before.ends_with("operator") && c == '('
+            || before.ends_with("operator(")
+            || c == '>' && before.ends_with('-');
+        match c {
+            _ if is_operator => {}
+            '<' | '(' => {
+                // `<T as Trait>::f` is called by what is in it.
+                let is_name =
+                    !shown || before.is_empty() || rest.starts_with("(anonymous namespace)");
+                open.push((if c == '<' { '>' } else { ')' }, is_name));
+                if !is_name {
+                    let is_empty = rest.chars().nth(1) == Some(if c == '<' { '>' } else { ')' });
+                    out.push(c);
+                    out.push_str(if is_empty { "" } else { "…" });
+                    shown = false;
+                    continue;
+                }
+            }
+            '>' | ')' => {
+                let (expected, is_name) = open.pop()?;
+                if c != expected {
+                    return None;
+                }
+                shown |= !is_name;
+            }
+            _ => {}
+        }
+        if shown {
+            out.push(c);
+        }
+    }
+    open.is_empty().then_some(out)
 }
 
 /// `text` in at most `width` columns, without its beginning.
@@ -186,9 +255,58 @@ mod tests {
         assert_eq!(cut("中中中", 5), "中中…");
         assert_eq!(cut("中中中", 4), "中…");
         assert_eq!(fit("ab", 4), "ab  ");
+        let terminal = Style {
+            width: Some(80),
+            color: false,
+        };
+        assert_eq!(column("abcdef", 4, terminal), "abc…");
+        let file = Style::default();
+        assert_eq!(
+            (column("abcdef", 4, file), column("ab", 4, file)),
+            ("abcdef".to_owned(), "ab  ".to_owned())
+        );
         assert_eq!(fit_end("src/deep/file.c:42", 10), "…file.c:42");
         assert_eq!(fit_end("中中中", 6), "中中中");
         assert_eq!(fit_end("中中中", 4), "…中 ");
+    }
+
+    #[test]
+    fn long_names_keep_what_tells_them_apart() {
+        for (name, short) in [
+            (
+                "ns::map<int, std::less<int>>::at(int const&) const",
+                "ns::map<…>::at(…) const",
+            ),
+            ("void f<a>()", "void f<…>()"),
+            ("a::operator<(b)", "a::operator<(…)"),
+            ("a::operator<<<b>(c)", "a::operator<<<…>(…)"),
+            ("a::operator()(b) const", "a::operator()(…) const"),
+            ("a::operator->()", "a::operator->()"),
+            (
+                "(anonymous namespace)::f(int)",
+                "(anonymous namespace)::f(…)",
+            ),
+            ("<Vec<u8> as Read>::read", "<Vec<…> as Read>::read"),
+            (
+                "f::{lambda(int)#1}::operator()(int) const",
+                "f::{lambda(…)#1}::operator()(…) const",
+            ),
+            (
+                "core::ops::FnOnce<fn() -> u8>::call",
+                "core::ops::FnOnce<…>::call",
+            ),
+            ("main", "main"),
+        ] {
+            assert_eq!(without_arguments(name).as_deref(), Some(short), "{name}");
+        }
+        for name in ["a<b", "a>b", "f(<)>", "[anon]>"] {
+            assert_eq!(without_arguments(name), None, "{name}");
+        }
+        assert_eq!(fit_name("ns::a<b>::f(c)", 14), "ns::a<b>::f(c)");
+        assert_eq!(fit_name("ns::a<bbb>::f(c)", 15), "ns::a<…>::f(…)");
+        assert_eq!(fit_name("ns::a<bbb>::f(c)", 8), "…>::f(…)");
+        assert_eq!(fit_name("a_long_name_of_c", 7), "a_long…");
+        assert_eq!(fit_name("odd<name_of_c", 7), "odd<na…");
     }
 
     #[test]

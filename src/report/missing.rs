@@ -20,7 +20,7 @@ pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "# {line}")?;
     }
     writeln!(out)?;
-    let samples = profile.about.samples_shown();
+    let samples = profile.about.weight_shown();
     if profile.missing.is_empty() {
         writeln!(
             out,
@@ -88,7 +88,7 @@ pub fn json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         reason: &'static str,
         frames: u64,
     }
-    let samples = profile.about.samples_shown();
+    let samples = profile.about.weight_shown();
     let document = Document {
         samples,
         damaged: profile.about.is_damaged(),
@@ -135,6 +135,7 @@ fn others(profile: &Profile) -> impl Iterator<Item = (Reason, u64)> + '_ {
                     | Reason::NotMapped
                     | Reason::Anonymous
                     | Reason::NoPath
+                    | Reason::TooMany
             )
         })
         .map(|(reason, frames)| (*reason, *frames))

@@ -12,6 +12,7 @@ use crate::profile::{About, Names, SampleView};
 
 use super::folded::TRUNCATED;
 use super::samples::{EventUnit, Part, StackNumbers, ThreadKey, nanoseconds, root_first};
+use super::text;
 
 /// Collects samples.
 #[derive(Debug)]
@@ -122,8 +123,8 @@ impl Collector {
     /// Writes the file.
     pub fn write(&self, about: &About, out: &mut dyn Write) -> io::Result<()> {
         // Piece by piece: the lists of samples are most of it.
-        let name = serde_json::to_string(&format!("{} on {}", about.target, about.host))?;
-        let tool = serde_json::to_string(&format!("profiler {}", env!("CARGO_PKG_VERSION")))?;
+        let name = text::json(&format!("{} on {}", about.target, about.host))?;
+        let tool = text::json(&format!("profiler {}", env!("CARGO_PKG_VERSION")))?;
         write!(
             out,
             "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":{tool},\"name\":{name},\
@@ -135,6 +136,7 @@ impl Collector {
                 true => json!({ "name": name }),
                 false => json!({ "name": name, "file": module }),
             };
+            let frame = text::json(&frame)?;
             write!(out, "{}{frame}", if i > 0 { ",\n" } else { "\n" })?;
         }
         write!(out, "]}},\"profiles\":[")?;
@@ -173,7 +175,7 @@ impl Collector {
         write!(
             out,
             "{{\"type\":\"sampled\",\"name\":{},\"unit\":\"{}\",\"startValue\":0,\"endValue\":{total},\"samples\":[",
-            serde_json::to_string(&name)?,
+            text::json(&name)?,
             if time { "nanoseconds" } else { "none" },
         )?;
         for (i, (stack, _)) in thread.samples.iter().enumerate() {

@@ -135,15 +135,13 @@ pub fn closing(
     naming: &Naming,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut lines = verdict::selected(about);
-    lines.extend(verdict::losses(about));
-    lines.extend(
-        damage
-            .iter()
-            .map(|d| format!("DAMAGED, this report is partial: {}", escaped(d))),
-    );
-    lines.extend(verdict::naming(naming));
-    lines.iter().try_for_each(|line| writeln!(out, "# {line}"))
+    let damage = damage
+        .iter()
+        .map(|d| format!("DAMAGED, this report is partial: {}", escaped(d)));
+    verdict::closing(about, naming)
+        .into_iter()
+        .chain(damage)
+        .try_for_each(|line| writeln!(out, "# {line}"))
 }
 
 fn line(

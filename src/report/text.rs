@@ -45,24 +45,34 @@ pub fn escaped(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Writes `value` as indented JSON and a newline. Strings have escapes for all control characters, not only for those that JSON
-/// asks for: people look at it on a terminal.
+/// Writes `value` as indented JSON and a newline, with escapes as [`json`] has them.
 pub fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    // A newline in a string is escaped already: what is left are those between lines.
-    let odd = |c: char| is_control(c) && c != '\n';
-    if text.chars().any(odd) {
-        let mut safe = String::with_capacity(text.len() + 8);
-        for c in text.chars() {
-            match c {
-                c if odd(c) => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
-                c => safe.push(c),
-            }
-        }
-        text = safe;
-    }
+    let mut text = without_controls(serde_json::to_string_pretty(value)?);
     text.push('\n');
     out.write_all(text.as_bytes())
+}
+
+/// `value` as JSON in one line. Strings have escapes for all control characters, not only for those that JSON asks for: people look
+/// at it on a terminal.
+pub fn json(value: &impl Serialize) -> io::Result<String> {
+    Ok(without_controls(serde_json::to_string(value)?))
+}
+
+/// JSON with escapes in place of control characters.
+fn without_controls(json: String) -> String {
+    // A newline in a string is escaped already: what is left are those between lines.
+    let odd = |c: char| is_control(c) && c != '\n';
+    if !json.chars().any(odd) {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        match c {
+            c if odd(c) => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => safe.push(c),
+        }
+    }
+    safe
 }
 
 /// `text` without the characters XML 1.0 forbids.
@@ -141,6 +151,11 @@ mod tests {
             "[\n  \"a\\\"\\n\\u007f\\u009b31m\\u2028\\u202e\\u2066中\"\n]\n"
         );
         assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [value]);
+        let line = json(&[value]).unwrap();
+        assert_eq!(
+            line,
+            "[\"a\\\"\\n\\u007f\\u009b31m\\u2028\\u202e\\u2066中\"]"
+        );
     }
 
     #[test]

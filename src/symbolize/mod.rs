@@ -301,8 +301,8 @@ impl Symbolizer {
         }
     }
 
-    /// Counts `samples` samples with a frame at `place`, which must have been resolved.
-    pub fn count(&mut self, place: PlaceId, samples: u64) {
+    /// Counts a frame at `place`, which must have been resolved, of samples that count for `weight`.
+    pub fn count(&mut self, place: PlaceId, weight: u64) {
         let (Some(at), Some(resolution)) = (
             self.places.places().get(place as usize),
             self.resolutions.get(place as usize),
@@ -314,18 +314,20 @@ impl Symbolizer {
             Code::Kernel(_) => (&mut naming.kernel_total, &mut naming.kernel_named),
             _ => (&mut naming.user_total, &mut naming.user_named),
         };
-        *total += samples;
+        // Weights are the capture's word.
+        let add = |sum: &mut u64| *sum = sum.saturating_add(weight);
+        add(total);
         match resolution.unnamed {
-            None => *named += samples,
-            Some(reason) => *naming.unnamed.entry(reason).or_default() += samples,
+            None => add(named),
+            Some(reason) => add(naming.unnamed.entry(reason).or_default()),
         }
         if resolution.unverified && resolution.unnamed.is_none() {
-            naming.unverified += samples;
+            add(&mut naming.unverified);
         }
         if let (Code::File(file, _), Some(reason)) = (at.code, resolution.unnamed)
             && let Some(entry) = self.files.get_mut(file as usize)
         {
-            entry.unnamed += samples;
+            add(&mut entry.unnamed);
             if reason != Reason::NoSymbol {
                 entry.reason = Some(reason);
             }
@@ -348,14 +350,14 @@ impl Symbolizer {
         self.files.get(file as usize).map(|entry| &entry.file)
     }
 
-    /// Counts `samples` samples whose user stack was ended where it left known code.
-    pub fn count_ended_early(&mut self, samples: u64) {
-        self.naming.ended_early = self.naming.ended_early.saturating_add(samples);
+    /// Counts samples whose user stack was ended where it left known code, by what they count for.
+    pub fn count_ended_early(&mut self, weight: u64) {
+        self.naming.ended_early = self.naming.ended_early.saturating_add(weight);
     }
 
-    /// Counts `samples` samples inside `execve` whose user stack is not shown.
-    pub fn count_before_exec(&mut self, samples: u64) {
-        self.naming.before_exec = self.naming.before_exec.saturating_add(samples);
+    /// Counts samples inside `execve` whose user stack is not shown, by what they count for.
+    pub fn count_before_exec(&mut self, weight: u64) {
+        self.naming.before_exec = self.naming.before_exec.saturating_add(weight);
     }
 
     /// How frames were named, of those counted.

@@ -8,15 +8,34 @@ use crate::event::MappedFile;
 use crate::profile::Reason;
 
 /// Places and files, each once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Places {
+    /// Most places; all others are one more.
+    limit: usize,
     files: Vec<MappedFile>,
     file_index: HashMap<MappedFile, FileNumber>,
     places: Vec<Place>,
     place_index: HashMap<Place, PlaceId>,
 }
 
+impl Default for Places {
+    fn default() -> Places {
+        Places::bounded(PlaceId::MAX as usize / 2)
+    }
+}
+
 impl Places {
+    /// Of `limit` places at most; all others are one, which nothing is known of.
+    pub fn bounded(limit: usize) -> Places {
+        Places {
+            limit,
+            files: Vec::new(),
+            file_index: HashMap::default(),
+            places: Vec::new(),
+            place_index: HashMap::default(),
+        }
+    }
+
     /// The number of `file`. Files that differ only in inode or deletion are one: names depend on path
     /// and content.
     pub fn file(&mut self, file: &MappedFile) -> FileNumber {
@@ -35,11 +54,30 @@ impl Places {
 
     /// The number of `place`.
     pub fn place(&mut self, place: Place) -> PlaceId {
+        if self.places.len() >= self.limit {
+            return self.place_beyond(place);
+        }
         let next = self.places.len() as PlaceId;
         let id = *self.place_index.entry(place).or_insert(next);
         if id == next {
             self.places.push(place);
         }
+        id
+    }
+
+    #[cold]
+    fn place_beyond(&mut self, place: Place) -> PlaceId {
+        let beyond = Place {
+            code: Code::Unknown(Reason::TooMany),
+            is_return: false,
+        };
+        let known = self.place_index.get(&place);
+        if let Some(id) = known.or_else(|| self.place_index.get(&beyond)) {
+            return *id;
+        }
+        let id = self.places.len() as PlaceId;
+        self.place_index.insert(beyond, id);
+        self.places.push(beyond);
         id
     }
 
@@ -123,6 +161,24 @@ mod tests {
         assert_eq!(merged.files(), whole.files());
         assert_eq!(merged.places(), whole.places());
         assert_eq!(maps, [vec![0, 1, 2], vec![3, 2, 4, 1]]);
+    }
+
+    #[test]
+    fn beyond_the_limit_all_are_one() {
+        let at = |address| Place {
+            code: Code::Kernel(address),
+            is_return: true,
+        };
+        let mut places = Places::bounded(2);
+        let ids = [1, 2, 3, 1, 4].map(|address| places.place(at(address)));
+        assert_eq!(ids, [0, 1, 2, 0, 2]);
+        let mut other = Places::default();
+        for address in [5, 2, 6] {
+            other.place(at(address));
+        }
+        assert_eq!(places.merge(&other), [2, 1, 2]);
+        assert_eq!(places.places().len(), 3);
+        assert_eq!(places.places()[2].code, Code::Unknown(Reason::TooMany));
     }
 
     #[test]

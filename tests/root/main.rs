@@ -10,8 +10,10 @@
 mod anonymous;
 mod common;
 mod cpus;
+mod devices;
 mod events;
 mod files;
+mod hung;
 mod identity;
 mod import;
 mod jit;
@@ -26,6 +28,8 @@ mod room;
 mod roundtrip;
 mod soak;
 mod stacks;
+#[cfg(target_arch = "x86_64")]
+mod stepping;
 mod targets;
 #[cfg(target_arch = "x86_64")]
 mod unwind;

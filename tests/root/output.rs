@@ -74,11 +74,20 @@ fn an_older_capture_is_kept() {
     bench.record(&["-F", "99", "--", "true"]).ok();
     let first = fs::read(bench.capture()).expect("the first capture");
     assert!(!old.exists());
-    bench.record(&["-F", "99", "--", "true"]).ok();
+    let told = "the capture before is ";
+    let recorded = bench.record(&["-F", "99", "--", "true"]);
+    assert!(recorded.stderr.contains(told), "{recorded:#?}");
+    assert!(
+        recorded.stderr.contains("run.bprof.old now\n"),
+        "{recorded:#?}"
+    );
+    recorded.ok();
     assert_eq!(fs::read(&old).expect("the first capture is kept"), first);
     let second = fs::read(bench.capture()).expect("the second capture");
     assert_ne!(first, second);
-    bench.record(&["-F", "99", "--", "true"]).ok();
+    let recorded = bench.record(&["-q", "-F", "99", "--", "true"]);
+    assert!(!recorded.stderr.contains(told), "{recorded:#?}");
+    recorded.ok();
     assert_eq!(fs::read(&old).expect("the second capture is kept"), second);
 
     let third = fs::read(bench.capture()).expect("the third capture");

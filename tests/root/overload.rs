@@ -1,5 +1,6 @@
 //! More to record than the recorder can keep up with: what is kept and what is counted as lost is what there was.
 
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use bprof::capture::{LossTotals, Reader};
 use bprof::event::LossClass;
 
 use crate::common::restore::Setting;
-use crate::common::workload::{BURN_C, DEEP, ONE, TWO};
+use crate::common::workload::{BLUE, BURN_C, DEEP, HOST, ONE, QUICK, RED, STORM, TWO};
 use crate::common::{Attached, Bench, PROFILER, Recorded, Running, Truth};
 
 /// What a capture has.
@@ -94,6 +95,69 @@ fn a26_the_recorder_is_stopped_for_six_seconds() {
     assert!(verdict.contains("ring full"), "{verdict}");
 }
 
+/// A26: while the recorder is stopped, processes come and go by the hundred and a library is replaced by another one at its address:
+/// more than the kernel's own records have room for. Samples and losses are all there were, that process events are lost is told, and
+/// nothing has the name of what was there before.
+#[test]
+fn a26_stopped_amid_a_fork_storm_and_libraries() {
+    const HZ: u32 = 997;
+    // Of each library call, in CPU seconds; red comes before the stop, mostly, and blue goes on after it.
+    const EACH: &str = "0.05";
+    let bench = Bench::new();
+    let [storm, quick, host, red, blue] = [STORM, QUICK, HOST, RED, BLUE].map(|p| p.build());
+    let words = |path: &Path, count: usize| vec![path.display().to_string(); count].join(" ");
+    let host_said = bench.path("host.stdout").display().to_string();
+    let script = format!(
+        // Each prints when it likes, also in the middle of a line.
+        "{} 2 1600 {} 0.003 & {} {EACH} {} {} >{host_said}; wait; cat {host_said}",
+        storm.display(),
+        quick.display(),
+        host.display(),
+        words(&red, 12),
+        words(&blue, 110),
+    );
+    let rate = HZ.to_string();
+    let options = ["-F", &rate, "--ring-size", "64K", "--", "sh", "-c", &script];
+    let mut running = Running::start_sampling(&bench, &options);
+    thread::sleep(Duration::from_millis(300));
+    running.signal(libc::SIGSTOP);
+    thread::sleep(Duration::from_secs(6));
+    running.signal(libc::SIGCONT);
+    let recorded = running.wait().ok();
+
+    let truth = recorded.truth();
+    let seconds = |what: &str| -> f64 {
+        let words = truth.words(what).into_iter();
+        words.map(|w| w.parse::<f64>().expect("seconds")).sum()
+    };
+    let counts = Counts::of(&recorded);
+    counts.check(HZ.into(), seconds("cpu ") + seconds("children "), &recorded);
+    let folded = recorded.folded();
+    let verdict = &folded.verdict;
+    assert!(counts.lost(LossClass::RingFull) > 500, "{verdict}");
+    let events = counts.lost(LossClass::SideBand);
+    assert!(events > 100, "{events} process events lost\n{verdict}");
+    assert!(verdict.contains("process events lost"), "{verdict}");
+
+    folded.check_none("names of two libraries in one stack", |s| {
+        s.has("red_spin") && s.has("blue_spin")
+    });
+    folded.check_none("a name of another program", |s| {
+        let libraries = s.has("red_spin") || s.has("blue_spin");
+        (s.comm != "host" && libraries) || (s.comm == "host" && s.has("quick_spin"))
+    });
+    // Blue code under its predecessor's name would be red's, more than there can be.
+    let red = folded.count(|s| s.has("red_spin")) as f64;
+    let most = truth.of("red_spin") * f64::from(HZ);
+    assert!(
+        red <= 1.05 * most + 5.0,
+        "{red} samples of {most}\n{folded}"
+    );
+    // What runs on is read again: most samples after the stop have their names.
+    let blue = folded.count(|s| s.has("blue_spin"));
+    assert!(blue > 500, "{blue} samples of blue code\n{folded}");
+}
+
 /// Stacks are cut before samples are lost: where the stacks are deep, short ones take the last quarter of a ring.
 #[test]
 fn a26_stacks_are_cut_before_samples_are_lost() {
@@ -148,31 +212,34 @@ fn a26_the_recorder_is_starved() {
 }
 
 /// A24: the kernel's limit falls below the rate while a recording runs: it stops sampling for parts of each tick, which the
-/// recorder says, at once and in the capture.
+/// recorder says, at once and in the capture. Events of CPUs and of threads alike.
 #[test]
 fn a24_the_kernel_throttles_a_recording() {
-    let bench = Bench::new();
-    let workload = burn("2", "1.0");
-    let pid = workload.pid_arg();
-    let running = Running::start_sampling(&bench, &["-F", "4999", "-p", &pid]);
-    let limit = Setting::set("/proc/sys/kernel/perf_event_max_sample_rate", "500");
-    workload.go();
-    drop(limit);
-    let recorded = running.interrupt().ok();
-    let counts = Counts::of(&recorded);
-    let throttled = counts
-        .losses
-        .iter()
-        .filter(|l| l.class == LossClass::Throttled);
-    let throttled: Vec<_> = throttled.collect();
-    let times = counts.lost(LossClass::Throttled);
-    assert!(times > 20, "{throttled:?}\n{recorded:#?}");
-    assert!(throttled.iter().all(|l| l.cpu.is_some()), "{throttled:?}");
-    let said = "the kernel throttles sampling (kernel.perf_event_max_sample_rate, now 500)";
-    assert!(recorded.stderr.contains(said), "{}", recorded.stderr);
-    let folded = recorded.folded();
-    let told = format!("throttled by the kernel {times}");
-    assert!(folded.verdict.contains(&told), "no {told} in\n{folded}");
+    for target in ["-p", "-t"] {
+        let bench = Bench::new();
+        let workload = burn("2", "1.0");
+        // With -t its first thread.
+        let pid = workload.pid_arg();
+        let running = Running::start_sampling(&bench, &["-F", "4999", target, &pid]);
+        let limit = Setting::set("/proc/sys/kernel/perf_event_max_sample_rate", "500");
+        workload.go();
+        drop(limit);
+        let recorded = running.interrupt().ok();
+        let counts = Counts::of(&recorded);
+        let throttled = counts
+            .losses
+            .iter()
+            .filter(|l| l.class == LossClass::Throttled);
+        let throttled: Vec<_> = throttled.collect();
+        let times = counts.lost(LossClass::Throttled);
+        assert!(times > 20, "{target}: {throttled:?}\n{recorded:#?}");
+        assert!(throttled.iter().all(|l| l.cpu.is_some()), "{throttled:?}");
+        let said = "the kernel throttles sampling (kernel.perf_event_max_sample_rate, now 500)";
+        assert!(recorded.stderr.contains(said), "{}", recorded.stderr);
+        let folded = recorded.folded();
+        let told = format!("throttled by the kernel {times}");
+        assert!(folded.verdict.contains(&told), "no {told} in\n{folded}");
+    }
 }
 
 /// `--cpu-limit`: the rate falls, and weights make up for it: two programs, of which one runs before the rate falls and one

@@ -103,6 +103,23 @@ fn a25_the_doctor_says_what_record_would() {
     ] {
         assert_eq!(state_of(&all, what), "ok", "{what}");
     }
+    // What depends on the machine is looked at all the same.
+    for what in [
+        "PID namespace",
+        "time namespace",
+        "perf_event_paranoid",
+        "kptr_restrict",
+        "PMU",
+        "unwinding",
+        "max sample rate",
+        "max stack",
+        "ring memory",
+        "cgroup v2",
+    ] {
+        state_of(&all, what);
+    }
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(state_of(&all, "unwinding"), "ok");
     assert!(!bench.path("run.bprof").exists(), "a file is left");
 
     // Enough for one's own processes: the rest is told.
@@ -130,6 +147,43 @@ fn a25_the_doctor_says_what_record_would() {
         .find(|(_, state, ..)| state == "missing")
         .expect("one");
     assert_eq!(told.trim(), format!("profiler: {found}: {fix}"));
+}
+
+/// Where the boot clock is not the kernel's, as after a container was moved from another machine, no process could be told by its start: that is
+/// refused before anything runs. A namespace that only is another one is no obstacle.
+#[test]
+fn a_boot_clock_that_is_not_the_kernels_is_refused() {
+    let bench = Bench::new();
+    let with_offset = |seconds: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--boottime", seconds, "--fork"]);
+        command.arg(PROFILER).current_dir(bench.path(""));
+        command
+    };
+    let mut command = with_offset("86400");
+    command.args(["record", "--", "touch", "ran"]);
+    let refused = command.output().expect("unshare runs");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("time namespace with a boot clock of its own"),
+        "{told}"
+    );
+    assert!(!bench.path("run.bprof").exists() && !bench.path("ran").exists());
+    let (code, all) = doctor(with_offset("86400"));
+    let found = all.iter().find(|(what, ..)| what == "time namespace");
+    let state = found.map(|(_, state, ..)| state.as_str());
+    assert_eq!((code, state), (Some(1), Some("missing")));
+
+    let mut command = with_offset("0");
+    command
+        .args(["record", "-F", "997", "-o"])
+        .arg(bench.capture());
+    command.arg("--").arg(BURN_C.build()).args(["2", "0.5"]);
+    let recorded = Running::start_command(&bench, command).wait().ok();
+    let folded = recorded.folded();
+    recorded.truth().check_shares(&folded);
+    recorded.truth().check_count(&folded);
 }
 
 /// Hidden kernel addresses are no obstacle, but told with what shows them.

@@ -14,10 +14,10 @@ use crate::common::workload::{BAD_FILE, BURN_C};
 use crate::common::{Bench, PROFILER, Running};
 
 /// A small file system in memory, as long as the value lives.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn new(bench: &Bench, size: &str) -> SmallDisk {
+    pub fn new(bench: &Bench, size: &str) -> SmallDisk {
         let at = bench.path("disk");
         fs::create_dir(&at).expect("a directory");
         let status = Command::new("mount")
@@ -31,8 +31,13 @@ impl SmallDisk {
         SmallDisk(at)
     }
 
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Leaves no byte free.
-    fn fill(&self) {
+    pub fn fill(&self) {
         let mut filler = File::create(self.0.join("filler")).expect("a file");
         let _ = std::io::copy(&mut std::io::repeat(1), &mut filler);
     }
@@ -45,7 +50,7 @@ impl Drop for SmallDisk {
 }
 
 /// `sh -c` that burns CPU time and then says so in `marker`.
-fn burn_and_tell(command: &mut Command, seconds: &str, marker: &Path) {
+pub fn burn_and_tell(command: &mut Command, seconds: &str, marker: &Path) {
     command
         .args(["--", "sh", "-c", r#""$0" 1 "$1" >/dev/null && : >"$2""#])
         .arg(BURN_C.build())
@@ -54,7 +59,7 @@ fn burn_and_tell(command: &mut Command, seconds: &str, marker: &Path) {
 }
 
 /// What `profiler verify` says of a capture, which must be without damage.
-fn verified(capture: &Path) -> String {
+pub fn verified(capture: &Path) -> String {
     let output = Command::new(PROFILER)
         .arg("verify")
         .arg(capture)
@@ -66,7 +71,7 @@ fn verified(capture: &Path) -> String {
 }
 
 /// The samples kept according to the error, which are those in the capture.
-fn check_kept(recorded: &Recorded) {
+pub fn check_kept(recorded: &Recorded) {
     let said = recorded.stderr.as_str();
     let before = said.split(" samples written until then are kept").next();
     let number = before.and_then(|text| text.rsplit(' ').next());

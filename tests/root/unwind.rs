@@ -1,8 +1,10 @@
 //! Code without frame pointers, by unwind information: every stack is one that occurred, caller by caller, and reaches its root.
 
-use std::collections::HashSet;
-use std::process::Command;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use crate::common::folded::TRUNCATED;
 use crate::common::workload::{
     BURN_NO_FP, DEEP_BIG, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC, SHADOW_STATIC_PIE,
 };
@@ -144,7 +146,7 @@ fn stacks_of_threads() {
     Shadow::of(&recorded).check(&folded, "on_thread");
     let own = folded.only(|s| ["burns", "copies", "reads"].iter().any(|end| s.has(end)));
     // What was cut because the machine had no time for us says so.
-    let kept = own.only(|s| s.frames[0] != crate::common::folded::TRUNCATED);
+    let kept = own.only(|s| s.frames[0] != TRUNCATED);
     kept.check_least("whole stacks", WHOLE, is_whole);
     kept.check_least("begun by the thread", WHOLE, |s| s.has("on_thread"));
     assert!(kept.total() * 2 > own.total(), "{folded}");
@@ -164,30 +166,131 @@ fn a_signal_stack_ends_where_its_copy_ends() {
             .own(s)
             .first()
             .is_some_and(|first| first == "on_signal")
+            && s.frames[0] == TRUNCATED
             && s.user()
-                .next()
+                .nth(1)
                 .is_some_and(|root| root.contains("pthread_kill"))
     });
     assert!(folded.verdict.contains("stack window"), "{folded}");
 }
 
-/// A stack of 100 KiB: its copy ends, and with frame pointers as well it is whole.
+/// A stack of 400 KiB: its copy ends, and is marked; with frame pointers as well it is whole.
 #[test]
 fn a_stack_that_is_larger_than_its_copy() {
     let bench = Bench::new();
     let (_, folded) = record(&bench, DEEP_BIG, &["100", "0.4"]);
     let deep = folded.only(|s| s.has("deep_spin"));
     deep.check_none("its root", |s| s.has("main"));
-    deep.check_least("what was copied", 1.0, |s| {
-        (24..40).contains(&s.times("dive"))
-    });
+    deep.check_least("marked as cut", 1.0, |s| s.frames[0] == TRUNCATED);
+    // While the recorder is late, or has given up larger ones, less is copied.
+    let most = deep.stacks.iter().map(|s| s.times("dive")).max();
+    assert!((24..36).contains(&most.unwrap_or(0)), "{deep}");
     assert!(folded.verdict.contains("stack window"), "{folded}");
     let (_, folded) = record_by(&bench, "auto", DEEP_BIG, &["100", "0.4"]);
     let deep = folded.only(|s| s.has("deep_spin"));
     // In a system call both walks begin in the C library, which keeps no frame pointers: such a stack may end with its copy.
     let whole = |s: &Stack| s.has_chain(&["main", "dive"]) && s.times("dive") == 100;
-    deep.check_least("main", 0.97, whole);
+    deep.check_least("main", 0.8, whole);
     deep.check_none("deeper than it was", |s| s.times("dive") > 100);
+}
+
+/// Who calls whom, and how often.
+#[derive(Debug, Default)]
+struct Calls {
+    of: HashMap<(String, String), u64>,
+    stacks: u64,
+    from_main: u64,
+}
+
+impl Calls {
+    /// Of own functions, root first.
+    fn add(&mut self, own: &[String], count: u64) {
+        if own.is_empty() {
+            return;
+        }
+        self.stacks += count;
+        self.from_main += count * u64::from(own[0] == "main");
+        for pair in own.windows(2) {
+            *self
+                .of
+                .entry((pair[0].clone(), pair[1].clone()))
+                .or_default() += count;
+        }
+    }
+
+    /// Fails when a call that is not rare here was never seen by the other.
+    fn check_known_to(&self, other: &Calls) {
+        for (call, count) in &self.of {
+            let rare = *count * 200 < self.stacks;
+            assert!(
+                rare || other.of.contains_key(call),
+                "{call:?}, {count} times: {self:#?} {other:#?}"
+            );
+        }
+    }
+}
+
+/// Two ways of doing the same: what perf finds with elfutils of a copy of 32 KiB.
+#[test]
+fn perf_finds_the_same_callers() {
+    let bench = Bench::new();
+    let (recorded, folded) = record(&bench, SHADOW, &["300", "2"]);
+    let shadow = Shadow::of(&recorded);
+    let mut ours = Calls::default();
+    for stack in &folded.stacks {
+        ours.add(&shadow.own(stack), stack.count);
+    }
+    let data = bench.path("perf.data");
+    let perf = Command::new("perf")
+        .args([
+            "record",
+            "-q",
+            "-e",
+            "cpu-clock",
+            "-F",
+            "997",
+            "--call-graph",
+            "dwarf,32768",
+            "-o",
+        ])
+        .arg(&data)
+        .arg("--")
+        .arg(SHADOW.build())
+        .args(["300", "1"])
+        .stdout(Stdio::null())
+        .status()
+        .expect("perf: make test-deps");
+    assert!(perf.success());
+    let script = Command::new("perf")
+        .args(["script", "--no-inline", "-F", "ip,sym", "-i"])
+        .arg(&data)
+        .output()
+        .expect("perf script");
+    let script = String::from_utf8_lossy(&script.stdout);
+    let mut theirs = Calls::default();
+    // Leaf first, with an empty line between stacks.
+    for stack in script.split("\n\n") {
+        let names = stack
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        let own = names.filter(|name| shadow.is_own(name)).map(str::to_owned);
+        let mut own: Vec<String> = own.collect();
+        own.reverse();
+        theirs.add(&own, 1);
+    }
+    assert!(
+        theirs.stacks > 500 && theirs.of.len() > 50,
+        "{theirs:#?}\n{script:.4000}"
+    );
+    theirs.check_known_to(&ours);
+    ours.check_known_to(&theirs);
+    let share = |calls: &Calls| calls.from_main as f64 / calls.stacks as f64;
+    assert!(
+        share(&ours) >= share(&theirs) - 0.005,
+        "{} {}",
+        share(&ours),
+        share(&theirs)
+    );
 }
 
 /// Both ways together are as good as unwind information alone.
@@ -220,7 +323,8 @@ fn unwind_information_that_lies() {
         let own = folded.only(|s| s.has(name));
         assert!(own.total() > 0, "{name}\n{folded}");
         own.check_none("a caller", |s| {
-            s.user().count() != 1 && s.user_leaf() == Some(name)
+            let frames = s.user().filter(|frame| *frame != TRUNCATED);
+            frames.count() != 1 && s.user_leaf() == Some(name)
         });
         ended += own.total();
     }
@@ -255,6 +359,49 @@ fn stacks_of_short_lived_programs() {
     let own = folded.only(|s| ["burns", "copies", "reads"].iter().any(|end| s.has(end)));
     assert!(own.total() > 1000, "{folded}");
     own.check_least("whole stacks", 0.99, is_whole);
+}
+
+/// Compilers, interpreters and tools as they are delivered, in the middle of whatever else they do.
+#[test]
+fn stacks_of_what_is_installed() {
+    let bench = Bench::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads/tools.sh");
+    let script = script.to_str().expect("a path in UTF-8");
+    let dir = bench.path("tools");
+    std::fs::create_dir(&dir).expect("a directory");
+    let dir = dir.to_str().expect("a path in UTF-8");
+    let args = [
+        "-F",
+        "199",
+        "--unwind",
+        "auto",
+        "--ring-size",
+        "16M",
+        "--",
+        "sh",
+        script,
+        dir,
+        "12",
+    ];
+    let folded = bench.record(&args).ok().folded();
+    let begun = |s: &Stack| {
+        let mut user = s.user();
+        let (root, next) = (user.next().unwrap_or_default(), user.next());
+        // What is stripped has no name for its own first function, nor has the loader.
+        let by_entry = ["__libc_start_main", "_dl_start", "_dl_init"];
+        is_whole(s)
+            || root == "main"
+            || next.is_some_and(|next| by_entry.iter().any(|name| next.starts_with(name)))
+    };
+    let user = folded.only(|s| s.user().next().is_some());
+    user.check_least("begun by main, a thread or the entry", 0.95, begun);
+    for program in ["cc1plus", "python3", "gzip", "sort", "rustc", "node"] {
+        let own = user.only(|s| s.comm.starts_with(program));
+        assert!(own.total() > 20, "{program}\n{folded}");
+        // rustc's main thread has a frame of half a MiB, beyond which nothing is copied.
+        let least = if program == "rustc" { 0.7 } else { 0.9 };
+        own.check_least(program, least, begun);
+    }
 }
 
 /// A file that is gone when the program runs is read all the same.

@@ -4,6 +4,7 @@ mod agreement;
 mod browser;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
+mod example;
 mod exports;
 mod format;
 mod golden;

@@ -8,6 +8,7 @@ use bprof::capture::verify::verify;
 use bprof::capture::{LossTotals, Reader};
 use bprof::event::LossClass;
 use bprof::format::descriptor::FrameKind;
+use bprof::format::index::FrameEntry;
 
 use super::golden::golden;
 use super::report::fixture::{Run, subcommand};
@@ -77,6 +78,38 @@ fn a_good_capture_is_taken_over_whole() {
         assert_eq!(frames(&new), frames(&old), "{name}");
         assert_eq!(new.end(), old.end(), "{name}");
         assert_eq!(new.header(), old.header(), "{name}");
+    }
+}
+
+/// A frame that is not there at all takes with it those of its segment that build on it, and no other.
+#[test]
+fn what_follows_a_missing_frame_is_kept() {
+    for name in ["../v1.2/calls.bprof", "../v1.3/full.bprof"] {
+        let bytes = bytes_of(name);
+        let old = Reader::from_bytes(bytes.clone()).unwrap();
+        let frames = old.frames();
+        for gone in &frames[..frames.len() - 1] {
+            let mut without = bytes.clone();
+            without.drain(gone.offset as usize..gone.end() as usize);
+            let (new, repaired) = repaired(without).unwrap();
+            let is_lost = |entry: &&FrameEntry| {
+                let (entry, gone) = (&entry.descriptor, &gone.descriptor);
+                let builds_on = entry.segment == gone.segment && entry.ordinal > gone.ordinal;
+                entry.sequence == gone.sequence
+                    || (entry.kind == FrameKind::Segment && gone.kind == entry.kind && builds_on)
+            };
+            let lost = frames.iter().filter(is_lost).count();
+            assert_eq!(repaired.lost_frames, lost as u64, "{name}: {gone:?}");
+            let left = frames.iter().filter(|entry| !is_lost(entry));
+            let kept: Vec<_> = left.map(|e| e.descriptor.data_crc).collect();
+            let new: Vec<_> = new.frames().iter().map(|e| e.descriptor.data_crc).collect();
+            // The last are the losses, and the end.
+            assert_eq!(
+                new[..kept.len() - 1],
+                kept[..kept.len() - 1],
+                "{name}: {gone:?}"
+            );
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use bprof::report::layout::Style;
 use bprof::report::{callers, top, tree};
 
 use super::exports::{Case, golden};
-use super::report::fixture::{Run, profiler};
+use super::report::fixture::{Run, profiler, subcommand};
 
 /// Names what is to be done when a view was changed on purpose.
 const RENEW: &str = "BPROF_SNAPSHOTS=new cargo test --locked --test suite snapshots";
@@ -117,6 +117,62 @@ fn comparisons_look_as_ever() {
     ] {
         let options = [&before[..], options].concat();
         check(&format!("v1.2-calls-{view}"), &printed(&case, &options));
+    }
+}
+
+#[test]
+fn what_single_samples_and_files_are_shown_as_looks_as_ever() {
+    let case = golden("v1.2", "calls.bprof");
+    for (view, options) in [
+        (
+            "perf-script.txt",
+            &["--perf-script", "--time", "..500ms"][..],
+        ),
+        ("standard.txt", &["--standard", "--time", "..500ms"]),
+        ("speedscope.json", &["--speedscope", "-", "--time", "..1s"]),
+        ("nothing.txt", &["--pid", "1"]),
+    ] {
+        check(&format!("v1.2-calls-{view}"), &printed(&case, options));
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    // With none of the files.
+    for (view, options) in [
+        ("missing.txt", &["--missing"][..]),
+        ("missing.json", &["--missing", "--json"]),
+    ] {
+        let mut command = profiler(options);
+        command.current_dir(&golden).args(["--symfs", "v1.2/src"]);
+        let text = Run::of(command.arg("v1.2/calls.bprof")).ok();
+        check(&format!("v1.2-calls-{view}"), &text);
+    }
+    for (view, options) in [("info.txt", &[][..]), ("info.json", &["--json"])] {
+        let mut command = subcommand("info", options);
+        let text = Run::of(command.current_dir(&golden).arg("v1.2/calls.bprof")).ok();
+        check(&format!("v1.2-calls-{view}"), &text);
+    }
+    let mut merged = subcommand("info", &["v1.4/hosts.bprof"]);
+    let merged = Run::of(merged.current_dir(&golden)).ok();
+    check("v1.4-hosts-info.txt", &merged);
+}
+
+/// Every box of a picture, with its colour: what is around them is inferno's.
+#[test]
+fn pictures_have_the_same_boxes_as_ever() {
+    let case = golden("v1.2", "calls.bprof");
+    for (view, options) in [
+        ("flamegraph.txt", &[][..]),
+        ("inverted.txt", &["--inverted"]),
+        ("flamechart.txt", &["--flamechart"]),
+        ("diff-flamegraph.txt", &["--diff", "v1/calls.bprof"]),
+    ] {
+        let svg = printed(&case, &[&["--flamegraph", "-"], options].concat());
+        let boxes = svg.split("<title>").skip(1).map(|rest| {
+            let (title, rest) = rest.split_once("</title>").unwrap();
+            let (_, rest) = rest.split_once("fill=\"").unwrap();
+            let (color, _) = rest.split_once('"').unwrap();
+            format!("{color} {title}\n")
+        });
+        check(&format!("v1.2-calls-{view}"), &boxes.collect::<String>());
     }
 }
 

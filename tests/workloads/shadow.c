@@ -9,7 +9,13 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { LONGEST = 24, MOST_PATHS = 400, COPY = 1 << 16 };
+enum { LONGEST = 24, MOST_PATHS = 400 };
+// STEPS: so little that a debugger can step through it.
+#ifdef STEPS
+enum { COPY = 1 << 8, COPIES = 2, ROUNDS = 20 };
+#else
+enum { COPY = 1 << 16, COPIES = 20, ROUNDS = 20000 };
+#endif
 
 typedef const unsigned char *path;
 typedef uint64_t step(path rest, uint64_t x);
@@ -23,7 +29,7 @@ static uint64_t go(path rest, uint64_t x);
 NOINLINE uint64_t burns(uint64_t x) {
     uint64_t start = thread_cpu_ns();
     do
-        work(20000);
+        work(ROUNDS);
     while (thread_cpu_ns() - start < budget);
     return x + 1;
 }
@@ -33,9 +39,11 @@ NOINLINE uint64_t copies(uint64_t x) {
     static __thread char from[COPY], to[COPY];
     uint64_t start = thread_cpu_ns();
     do
-        for (int i = 0; i < 20; i++) {
-            from[i] = (char)x;
+        for (int i = 0; i < COPIES; i++) {
+            from[0] = (char)(x | 1);
+            memset(from + 1, i + 1, COPY - 2);
             memcpy(to, from, COPY);
+            to[3] = (char)strlen(from);
             __asm__ volatile("" : : "r"(to) : "memory");
         }
     while (thread_cpu_ns() - start < budget);

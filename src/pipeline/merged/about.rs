@@ -39,6 +39,7 @@ pub(super) fn joined_about(
         cpus: hosts.into_values().fold(0, u32::saturating_add),
         tool: text(|about| &about.tool),
         target: text(|about| &about.target),
+        duration: None,
         samples: 0,
         lost: 0,
         ended: None,
@@ -61,13 +62,17 @@ pub(super) fn joined_about(
             (&mut all.samples, about.samples),
             (&mut all.weight, about.weight),
             (&mut all.lost, about.lost),
-            (&mut all.truncated, about.truncated),
             (&mut all.cut_bytes, about.cut_bytes),
             (&mut all.damaged_samples, about.damaged_samples),
         ];
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
+        let sum = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        all.truncated = sum(all.truncated, about.truncated);
         for (class, count) in about.losses {
             let sum = all.losses.entry(class).or_default();
             *sum = sum.saturating_add(count);
@@ -88,14 +93,9 @@ pub(super) fn joined_about(
                 what: request.selection.words(),
                 ..Selected::default()
             });
-            let sum = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
-                (Some(a), Some(b)) => Some(a.saturating_add(b)),
-                (a, b) => a.or(b),
-            };
             selected.samples = sum(selected.samples, more.samples);
             selected.lost = sum(selected.lost, more.lost);
             selected.weight = selected.weight.saturating_add(more.weight);
-            selected.truncated = selected.truncated.saturating_add(more.truncated);
             for why in more.nothing {
                 if !selected.nothing.contains(&why) {
                     selected.nothing.push(why);

@@ -6,7 +6,7 @@ use super::{CodeKind, Selection, TimeSpan, time};
 use crate::capture::Tables;
 use crate::event::sample_flags;
 use crate::format::samples::Sample;
-use crate::pipeline::grouping::Memo;
+use crate::pipeline::grouping::{self, Memo};
 use crate::pipeline::segment::{Key, Segment};
 use crate::profile::{About, Selected};
 
@@ -189,11 +189,8 @@ impl<'a> Sieve<'a> {
             return false;
         }
         let program = || {
-            let path = segment.program(key.view, tables);
-            asked
-                .exes
-                .iter()
-                .any(|exe| exe.matches(path.unwrap_or_default()))
+            let path = grouping::program(key.view, segment, tables);
+            asked.exes.iter().any(|exe| exe.matches(path))
         };
         if !asked.exes.is_empty() && !self.views.get(key.view, program) {
             return false;
@@ -201,7 +198,7 @@ impl<'a> Sieve<'a> {
         asked.cgroups.is_empty() || {
             let cgroup = segment.cgroup(sample, tables);
             *self.cgroups.entry(cgroup).or_insert_with(|| {
-                let path = cgroup.map_or(&[][..], |id| tables.string(id));
+                let path = grouping::cgroup(cgroup, tables);
                 asked.cgroups.iter().any(|above| is_below(path, above))
             })
         }
@@ -219,7 +216,7 @@ fn task(asked: &Selection, sample: &Sample, segment: &Segment, tables: &Tables) 
         && (asked.comms.is_empty() || asked.comms.iter().any(|glob| glob.matches(comm)))
 }
 
-/// Whether the cgroup `path` is `above` or below it.
+/// Whether the cgroup `path` is `above` or below it. One that is not known is below none.
 pub(super) fn is_below(path: &[u8], above: &str) -> bool {
     let Some(rest) = path.strip_prefix(above.as_bytes()) else {
         return false;
@@ -241,6 +238,8 @@ mod tests {
             ("/", "/", true),
             ("/a", "/", true),
             ("", "/", false),
+            ("?", "?", true),
+            ("?", "/", false),
         ] {
             assert_eq!(is_below(path.as_bytes(), above), expected, "{path} {above}");
         }

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::{Filter, Selection, filter};
 use crate::capture::{Reader, Tables};
 use crate::format::samples::Sample;
+use crate::pipeline::grouping;
 use crate::pipeline::segment::{Key, Segment};
 use crate::profile::About;
 
@@ -42,8 +43,12 @@ pub(in crate::pipeline) fn explain(
         }
         (Some(0), 0) => of_samples(reader, filter, about),
         (Some(0), passed) => {
-            let sentence = "samples are selected otherwise, and no stack of these has such a name";
-            vec![format!("{passed} {sentence}")]
+            vec![match passed {
+                1 => "1 sample is selected otherwise, and its stack has no such name".to_owned(),
+                _ => format!(
+                    "{passed} samples are selected otherwise, and no stack of these has such a name"
+                ),
+            }]
         }
         _ => Vec::new(),
     }
@@ -196,17 +201,14 @@ fn value(
             (sample.cpu.to_string(), found)
         }
         Which::Cgroup => {
-            let path = segment.cgroup(sample, tables);
-            let path = path.map_or(&b"?"[..], |id| tables.string(id));
+            let path = grouping::cgroup(segment.cgroup(sample, tables), tables);
             let mut above = asked.cgroups.iter();
             (text(path), above.any(|above| filter::is_below(path, above)))
         }
         Which::Exe => {
-            let path = segment.program(key.view, tables);
-            let path = path.unwrap_or_default();
+            let path = grouping::program(key.view, segment, tables);
             let found = asked.exes.iter().any(|exe| exe.matches(path));
-            let shown = if path.is_empty() { b"?" } else { path };
-            (text(shown), found)
+            (text(path), found)
         }
         Which::Pid => {
             let pid = task.and_then(|task| Some(segment.key_of(task.process)?.tgid));

@@ -10,7 +10,8 @@ use regex::Regex;
 
 use crate::timeline::file_name;
 
-/// A name, or a pattern for the whole of it: `*`, `?`, `[a-z]`, `{a,b}`. A name that looks like a pattern matches itself too.
+/// A name, or a pattern for the whole of it: `*`, `?`, `[a-z]`, `{a,b}`. A name that looks like a pattern matches itself too, and a
+/// `?` alone nothing else: it stands for what is not known.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
@@ -20,7 +21,8 @@ pub struct Glob {
 impl Glob {
     /// Whether it is the name of `name`, or matches it.
     pub fn matches(&self, name: &[u8]) -> bool {
-        self.text.as_bytes() == name || self.pattern.is_match(Path::new(OsStr::from_bytes(name)))
+        let is_match = || self.pattern.is_match(Path::new(OsStr::from_bytes(name)));
+        self.text.as_bytes() == name || (self.text != "?" && is_match())
     }
 
     /// As it was given.
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_glob_is_of_the_whole_name_and_matches_itself() {
-        let cases: [(&str, &[u8], bool); 10] = [
+        let cases: [(&str, &[u8], bool); 13] = [
             ("worker", b"worker", true),
             ("worker", b"worker-1", false),
             ("work*", b"worker-1", true),
@@ -138,6 +140,9 @@ mod tests {
             ("[ab]", b"a", true),
             ("[a", b"[a", true),
             ("{a,b}x", b"bx", true),
+            ("?", b"?", true),
+            ("?", b"a", false),
+            ("??", b"ab", true),
         ];
         for (pattern, name, expected) in cases {
             let glob: Glob = pattern.parse().unwrap();

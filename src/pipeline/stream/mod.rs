@@ -14,6 +14,7 @@ use super::grouping::Grouping;
 use super::lists::FrameLists;
 use super::segment::Segment;
 use super::selection::{self, Filter, Plan, Sieve};
+use super::stacks::places;
 use super::{Request, about, symbolizer};
 use queue::Queue;
 
@@ -116,7 +117,8 @@ impl<'r> Asked<'r> {
 
     /// Begins to read. What waits is counted in `room`, which several captures can share.
     pub fn begin(&self, room: Room) -> Going<'_> {
-        let (symbolizer, damage) = symbolizer(self.reader, self.symbols.clone());
+        let (mut symbolizer, damage) = symbolizer(self.reader, self.symbols.clone());
+        *symbolizer.places() = places(self.reader);
         let mut about = self.about.clone();
         about.damage.extend(damage);
         let grouping = Grouping {
@@ -250,9 +252,6 @@ impl<'a> Going<'a> {
             ..
         } = self;
         let (mut about, passed, naming) = queue.finish();
-        if let Some(selected) = &mut about.selected {
-            selected.samples.get_or_insert(0);
-        }
         let nothing = selection::explain(asked.reader, &asked.filter, &about, passed);
         if let Some(selected) = &mut about.selected {
             selected.nothing = nothing;

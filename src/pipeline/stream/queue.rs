@@ -93,6 +93,9 @@ pub(super) struct Queue<'a> {
     wanted: Wanted<'a>,
     /// Samples that passed before names were asked.
     passed: u64,
+    /// What the samples given count for, and those whose stack is cut.
+    weight: u64,
+    truncated: u64,
     names: Names,
     pub symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
@@ -100,10 +103,10 @@ pub(super) struct Queue<'a> {
     given: u64,
     /// Samples had to be given before their turn.
     out_of_order: bool,
-    /// Frames given by place, of places with names.
+    /// What frames given count for by place, of places with names.
     named: Vec<u64>,
-    /// Places of other frames given, not yet counted.
-    unnamed: Vec<PlaceId>,
+    /// Places of other frames given, not yet counted, and what they count for.
+    unnamed: Vec<(PlaceId, u64)>,
 }
 
 /// A sample that waits for its turn.
@@ -161,6 +164,8 @@ impl<'a> Queue<'a> {
             names: Names::default(),
             symbolizer,
             passed: 0,
+            weight: 0,
+            truncated: 0,
             waiting: BinaryHeap::new(),
             room,
             given: 0,
@@ -192,7 +197,16 @@ impl<'a> Queue<'a> {
     pub fn finish(mut self) -> (About, u64, Naming) {
         self.count_unnamed();
         self.count_named();
-        (self.about, self.passed, self.symbolizer.naming())
+        let mut about = self.about;
+        about.truncated = Some(self.truncated);
+        match &mut about.selected {
+            None => about.weight = self.weight,
+            Some(selected) => {
+                selected.samples.get_or_insert(0);
+                selected.weight = self.weight;
+            }
+        }
+        (about, self.passed, self.symbolizer.naming())
     }
 
     /// Lets the first samples of a frame wait, as many as there is room for; says how many, at least one.
@@ -307,19 +321,20 @@ impl<'a> Queue<'a> {
         if !self.wanted.is_in(&mut places, symbolizer, &self.names) {
             return Ok(());
         }
+        let weight = next.sample.weight;
         let (kernel, user) = (Vec::new(), Vec::new());
         let mut both = [(&next.kernel, kernel), (&next.user, user)];
         for (list, resolved) in &mut both {
             resolved.reserve_exact(list.len());
             for &(address, place) in list.iter() {
                 let Some(resolution) = symbolizer.resolution(place) else {
-                    self.unnamed.push(place);
+                    self.unnamed.push((place, weight));
                     continue;
                 };
                 if resolution.unnamed.is_some() {
-                    self.unnamed.push(place);
+                    self.unnamed.push((place, weight));
                 } else {
-                    count(&mut self.named, place);
+                    count(&mut self.named, place, weight);
                 }
                 resolved.push(SampleFrame {
                     address,
@@ -349,11 +364,12 @@ impl<'a> Queue<'a> {
             kernel,
             user,
         };
+        self.weight = self.weight.saturating_add(weight);
+        if let (true, _) | (_, true) = view.cuts() {
+            self.truncated = self.truncated.saturating_add(weight);
+        }
         if let Some(selected) = &mut self.about.selected {
-            let (user_cut, kernel_cut) = view.cuts();
             *selected.samples.get_or_insert(0) += 1;
-            selected.weight = selected.weight.saturating_add(view.weight);
-            selected.truncated += u64::from(user_cut || kernel_cut);
         }
         sink.sample(&self.about, &self.names, &view)?;
         if self.unnamed.len() >= MOST_UNNAMED {
@@ -365,11 +381,11 @@ impl<'a> Queue<'a> {
     /// Counts the frames without names, in the order of the samples: of several reasons why a file names nothing, the last is
     /// told.
     fn count_unnamed(&mut self) {
-        for place in std::mem::take(&mut self.unnamed) {
+        for (place, weight) in std::mem::take(&mut self.unnamed) {
             match place {
-                STRAY => self.symbolizer.count_ended_early(1),
-                BEFORE_EXEC => self.symbolizer.count_before_exec(1),
-                place => self.symbolizer.count(place, 1),
+                STRAY => self.symbolizer.count_ended_early(weight),
+                BEFORE_EXEC => self.symbolizer.count_before_exec(weight),
+                place => self.symbolizer.count(place, weight),
             }
         }
     }
@@ -383,12 +399,12 @@ impl<'a> Queue<'a> {
     }
 }
 
-fn count(counts: &mut Vec<u64>, place: PlaceId) {
+fn count(counts: &mut Vec<u64>, place: PlaceId, weight: u64) {
     let at = place as usize;
     if counts.len() <= at {
         counts.resize(at + 1, 0);
     }
     if let Some(count) = counts.get_mut(at) {
-        *count += 1;
+        *count = count.saturating_add(weight);
     }
 }

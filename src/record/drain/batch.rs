@@ -10,12 +10,11 @@ use crate::event::{LossClass, Timestamp, sample_flags};
 use crate::record::processes::Processes;
 use crate::record::sideband::{SideEvent, SideKind};
 use crate::record::unwind::Unwinder;
+use crate::record::wire::CutBy;
 
 /// Flags of samples of which a part is missing.
 const INCOMPLETE: u8 =
     sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED | sample_flags::USER_UNREADABLE;
-/// Of these, those that a limit cut.
-const CUT: u8 = sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED;
 
 impl Drain {
     /// Ends a batch: takes in what the side-band told up to `horizon`, then gives each sample up to then its task. What is
@@ -144,23 +143,24 @@ impl Drain {
     /// Counts what is missing of a sample that is kept.
     fn count_incomplete(&mut self, sample: &Waiting) {
         let Waiting { flags, cpu, .. } = *sample;
-        let classes = [
-            (sample_flags::USER_TRUNCATED, LossClass::UserTruncated),
-            (sample_flags::KERNEL_TRUNCATED, LossClass::KernelTruncated),
-            (sample_flags::USER_UNREADABLE, LossClass::UserUnreadable),
-        ];
-        for (flag, class) in classes {
-            let cut = flag & CUT != 0;
-            if flags & flag != 0 && !(cut && sample.short) {
-                self.writer.loss(class, Some(cpu), 1);
-            }
+        let has = |flag: u8| flags & flag != 0;
+        let user = has(sample_flags::USER_TRUNCATED).then_some(match sample.cut_by {
+            CutBy::Depth => LossClass::UserTruncated,
+            CutBy::Window => LossClass::UnwindWindow,
+            CutBy::Room => LossClass::StackShortened,
+        });
+        let kernel = has(sample_flags::KERNEL_TRUNCATED).then_some(match sample.short {
+            false => LossClass::KernelTruncated,
+            true => LossClass::StackShortened,
+        });
+        let unreadable = has(sample_flags::USER_UNREADABLE).then_some(LossClass::UserUnreadable);
+        for class in [user, kernel, unreadable].into_iter().flatten() {
+            self.writer.loss(class, Some(cpu), 1);
         }
-        let cut = u64::from((flags & CUT).count_ones());
-        self.totals.truncated += u64::from(cut > 0);
-        if sample.short {
-            self.totals.shortened += u64::from(cut > 0);
-            self.writer.loss(LossClass::StackShortened, Some(cpu), cut);
-        }
+        let cut = [user, kernel];
+        self.totals.truncated += u64::from(cut.iter().any(Option::is_some));
+        let shortened = cut.contains(&Some(LossClass::StackShortened));
+        self.totals.shortened += u64::from(shortened);
     }
 }
 

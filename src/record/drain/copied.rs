@@ -4,8 +4,9 @@ use super::Drain;
 use crate::capture::writer::TOGETHER;
 use crate::event::{LossClass, Timestamp, sample_flags};
 use crate::record::processes::Processes;
+use crate::record::unwind::windows::Needed;
 use crate::record::unwind::{Code, End};
-use crate::record::wire::{RingSample, decode};
+use crate::record::wire::{CutBy, RingSample, decode};
 
 impl Drain {
     /// Walks the stacks of samples up to `horizon` that were copied: what was mapped then has been told.
@@ -61,22 +62,36 @@ impl Drain {
             time: sample.time,
         };
         let done = unwinder.walk(copy, code, self.depths.user, walked);
-        if !sample.short {
+        // What was cut for want of room says nothing of what is needed.
+        if sample.cut_by != CutBy::Room || done.end != End::Window {
             let copied = copy.words.len() as u32 * 8;
-            let needed = u32::try_from(done.needed)
-                .ok()
-                .filter(|_| done.end != End::Window);
+            let needed = match done.end {
+                End::Root | End::Depth if !done.went_on => {
+                    Needed::Bytes(u32::try_from(done.needed).unwrap_or(u32::MAX))
+                }
+                End::Root | End::Depth | End::Window => Needed::More,
+                End::NoInfo | End::BadFrame | End::Unmapped => Needed::Other,
+            };
             self.windows.walked(sample.sampled.tid, copied, needed);
         }
-        if done.end == End::Depth || (done.end == End::Window && sample.short) {
-            sample.flags |= sample_flags::USER_TRUNCATED;
-            return;
-        }
         // Inside execve the stack may be that of the program before.
-        let end = done.end.loss().filter(|_| !sample.sampled.in_exec);
+        let in_exec = sample.sampled.in_exec;
+        match done.end {
+            End::Depth => {
+                sample.flags |= sample_flags::USER_TRUNCATED;
+                sample.cut_by = CutBy::Depth;
+            }
+            End::Window if !in_exec => sample.flags |= sample_flags::USER_TRUNCATED,
+            _ => {}
+        }
+        // What is cut is counted with the sample.
+        let ended = done
+            .end
+            .loss()
+            .filter(|_| !in_exec && done.end != End::Window);
         let by_frame_pointer = LossClass::UnwindFramePointer;
         let partly = done.by_frame_pointer.then_some(by_frame_pointer);
-        for class in end.into_iter().chain(partly) {
+        for class in ended.into_iter().chain(partly) {
             self.writer.loss(class, Some(sample.cpu), 1);
         }
     }
@@ -85,6 +100,7 @@ impl Drain {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use crate::record::bpf::types::sample_flag;
     use crate::record::drain::rig::{NOBODY, Rig, Who};
     use crate::record::processes::Scope;
     use crate::record::unwind::Unwinder;
@@ -117,5 +133,62 @@ mod tests {
         assert_eq!(losses.of_class(LossClass::UnwindUnmapped), 1);
         assert_eq!(losses.of_class(LossClass::UnwindNoInfo), 1);
         assert_eq!(losses.lost_samples(), 0);
+    }
+
+    fn rig_of_one() -> (Rig, Who) {
+        let mut rig = Rig::new(Scope::All, None);
+        rig.drain.unwinder = Unwinder::new();
+        let who = Who {
+            tgid: NOBODY,
+            start: 95,
+            exec: 1,
+            comm: "",
+        };
+        rig.fork(100, NOBODY + 1, NOBODY);
+        rig.exec(200, NOBODY, "a");
+        (rig, who)
+    }
+
+    /// A stack that goes on beyond its copy is marked, and counted by why it was not copied: once.
+    #[test]
+    fn stacks_cut_at_the_end_of_their_copy() {
+        let (mut rig, who) = rig_of_one();
+        // Of no file: walked along frame pointers.
+        rig.map(210, NOBODY, 0x1000, "");
+        let (usual, less) = (sample_flag(0), sample_flag::SAMPLE_LESS);
+        rig.copied(230, who, 0x1100, usual, &[0x8000, 0x1200], &[]);
+        rig.copied(240, who, 0x1100, less, &[0x8000, 0x1200], &[]);
+        rig.copied(250, who, 0x1100, usual, &[0, 0x1200], &[]);
+        rig.batch(300);
+        let totals = rig.drain.totals;
+        assert_eq!(
+            (totals.samples, totals.truncated, totals.shortened),
+            (3, 2, 1)
+        );
+        let (_, losses) = rig.finish();
+        let of = |class| losses.of_class(class);
+        assert_eq!(of(LossClass::UnwindWindow), 1);
+        assert_eq!(of(LossClass::StackShortened), 1);
+        assert_eq!(of(LossClass::UserTruncated), 0);
+        assert_eq!(of(LossClass::UnwindFramePointer), 3);
+    }
+
+    /// When too much waits to be walked, samples are kept with what is known of their stacks.
+    #[test]
+    fn what_cannot_wait_is_kept_with_a_short_stack() {
+        let (mut rig, who) = rig_of_one();
+        rig.map(210, NOBODY, 0x9000, "/a");
+        let stack = vec![0; 16 << 10];
+        for time in 230..530 {
+            rig.copied(time, who, 0x9000, sample_flag(0), &stack, &[0x9000, 0x9100]);
+        }
+        rig.batch(600);
+        let (samples, losses) = rig.finish();
+        assert_eq!(samples.len(), 300);
+        assert_eq!(losses.lost_samples(), 0);
+        // 32 MiB by 128 KiB and what comes with each.
+        let shortened = losses.of_class(LossClass::StackShortened);
+        assert!((45..60).contains(&shortened), "{shortened}");
+        assert_eq!(losses.of_class(LossClass::UnwindNoInfo), 300 - shortened);
     }
 }

@@ -23,9 +23,9 @@ use super::processes::{Processes, Sampled, Writer};
 use super::unwind::Unwinder;
 use super::unwind::held::Held;
 use super::unwind::windows::Windows;
-use super::wire::{Depths, RingSample, decode};
+use super::wire::{CutBy, Depths, RingSample, decode};
 use crate::capture::writer::{Stacks, TOGETHER, TablesFull};
-use crate::event::{LossClass, Pid, Timestamp};
+use crate::event::{LossClass, Pid, Timestamp, sample_flags};
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
@@ -36,6 +36,7 @@ struct Waiting {
     flags: u8,
     weight: u32,
     short: bool,
+    cut_by: CutBy,
 }
 
 /// Takes samples in and hands them to the capture.
@@ -142,7 +143,7 @@ impl Drain {
         let mut pairs: [(&[u64], &[u64]); TOGETHER] = [(&[], &[]); TOGETHER];
         let places = samples.iter_mut().zip(&mut pairs);
         for ((taken, pair), record) in places.zip(records) {
-            let Some(sample) = decode(record, self.depths) else {
+            let Some(mut sample) = decode(record, self.depths) else {
                 self.lose(LossClass::Malformed, None, 1);
                 continue;
             };
@@ -154,12 +155,16 @@ impl Drain {
                 self.lose(LossClass::NoRoom, Some(sample.cpu), 1);
                 continue;
             }
-            if sample.copy.is_some() {
-                if !self.held.push(sample.time, sample.weight, record) {
-                    let weight = sample.weight.into();
-                    self.lose(LossClass::RingFull, Some(sample.cpu), weight);
+            if let Some(copy) = sample.copy {
+                if self.held.push(sample.time, sample.weight, record) {
+                    continue;
                 }
-                continue;
+                // What can be had of it without waiting.
+                if !copy.walked.is_empty() {
+                    sample.user = copy.walked;
+                }
+                sample.flags |= sample_flags::USER_TRUNCATED;
+                sample.cut_by = CutBy::Room;
             }
             *pair = (sample.user, sample.kernel);
             *taken = Some(sample);
@@ -205,6 +210,7 @@ impl Drain {
             flags: sample.flags,
             weight: sample.weight,
             short: sample.short,
+            cut_by: sample.cut_by,
         });
     }
 

@@ -162,6 +162,19 @@ impl Rig {
 
     /// A sample with registers and one word of stack in place of a user stack.
     pub(super) fn copied_sample(&mut self, time: u64, who: Who, address: u64) {
+        self.copied(time, who, address, sample_flag(0), &[5], &[]);
+    }
+
+    /// A sample with registers and these words of stack, which the kernel has walked besides.
+    pub(super) fn copied(
+        &mut self,
+        time: u64,
+        who: Who,
+        address: u64,
+        flags: sample_flag,
+        stack: &[u64],
+        walked: &[u64],
+    ) {
         let head = sample_head {
             time,
             start_time: who.start,
@@ -171,11 +184,13 @@ impl Rig {
             exec_id: who.exec,
             cpu: 0,
             kernel_frames: 0,
-            user_frames: 1,
-            flags: sample_flag::SAMPLE_COPIED,
+            user_frames: stack.len() as i16,
+            flags: sample_flag(flags.0 | sample_flag::SAMPLE_COPIED.0),
             comm: [0; 16],
         };
-        let copy = copies::words(&[(16, address), (7, 0x7000)], 0x7000, &[5]);
+        let registers = [(16, address), (7, 0x7000), (6, 0x7000)];
+        let mut copy = copies::words(&registers, 0x7000, stack);
+        copy.extend_from_slice(walked);
         self.drain.take(&[bytes(&record(&head, &copy))]);
     }
 

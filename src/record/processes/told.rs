@@ -129,7 +129,7 @@ impl Processes {
         Ok(())
     }
 
-    fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
+    pub(super) fn forked(&mut self, pid: Pid, parent: Pid, time: Timestamp) {
         if self.scope == Scope::Given {
             return;
         }

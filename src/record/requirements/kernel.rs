@@ -71,6 +71,28 @@ pub(super) fn pid_namespace() -> Finding {
     }
 }
 
+/// Times must mean the same here and in the kernel: processes are told apart by when they started.
+pub(super) fn time_namespace() -> Finding {
+    const WHAT: &str = "time namespace";
+    let offsets = fs::read_to_string("/proc/self/timens_offsets");
+    // Kernels before 5.6 have none.
+    match offsets.map(|text| boot_clock_offset(&text)) {
+        Ok(Some((0, 0))) | Err(_) => Finding::ok(WHAT, "the clocks are those of the kernel"),
+        _ => Finding::missing(
+            WHAT,
+            "this is a time namespace with a boot clock of its own, by which no process can be told in the kernel",
+        )
+        .fix("sudo nsenter --time=/proc/1/ns/time profiler record ..."),
+    }
+}
+
+/// Seconds and nanoseconds from `/proc/self/timens_offsets`.
+fn boot_clock_offset(text: &str) -> Option<(i64, i64)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("boottime"));
+    let mut numbers = line?.split_whitespace();
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Whether kernel frames will have names.
 pub(super) fn kptr_restrict() -> Finding {
     const WHAT: &str = "kptr_restrict";
@@ -114,6 +136,13 @@ mod tests {
         assert_eq!(parse_release("5.8.0"), Some((5, 8)));
         assert_eq!(parse_release("5.15-rc3"), Some((5, 15)));
         assert_eq!(parse_release("weird"), None);
+    }
+
+    #[test]
+    fn the_boot_clocks_offset_is_read() {
+        let text = "monotonic           0         0\nboottime       86400        -5\n";
+        assert_eq!(boot_clock_offset(text), Some((86400, -5)));
+        assert_eq!(boot_clock_offset("monotonic 1 2\n"), None);
     }
 
     #[test]

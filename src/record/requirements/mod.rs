@@ -78,6 +78,7 @@ fn essential() -> Vec<Finding> {
         kernel::btf(),
         rights::capabilities(),
         kernel::pid_namespace(),
+        kernel::time_namespace(),
     ]
 }
 
@@ -111,7 +112,7 @@ pub fn all(output: &Path) -> Vec<Finding> {
     findings.extend([rights::paranoid(), kernel::kptr_restrict()]);
     // What is missing already would only be told again.
     if possible {
-        findings.extend([tried::program(), tried::side_band(), tried::event()]);
+        findings.extend(tried::all());
     }
     findings.extend([
         limits::sample_rate(),

@@ -2,15 +2,26 @@
 
 use super::Finding;
 use crate::record::bpf::{Config, Filter, Program};
-use crate::record::options::Event;
+use crate::record::options::{Event, Rate};
+use crate::record::sampler::{SamplingEvents, Where};
 use crate::record::sideband::SideBand;
 use crate::record::wire::Depths;
-use crate::record::{cpus, sampler};
+use crate::record::{cpus, sampler, unwind};
+
+/// Everything a recording opens.
+pub(super) fn all() -> Vec<Finding> {
+    let loaded = load(0);
+    let unwinding = loaded.is_ok().then(unwinding);
+    let event = event(loaded.as_ref().ok());
+    let mut findings = vec![program(loaded.map(drop)), side_band(), event];
+    findings.extend(unwinding);
+    findings
+}
 
 /// The sampling program, loaded with a ring.
-pub(super) fn program() -> Finding {
+fn program(loaded: anyhow::Result<()>) -> Finding {
     const WHAT: &str = "BPF";
-    match load() {
+    match loaded {
         Ok(()) => Finding::ok(WHAT, "the kernel accepts the sampling program"),
         Err(err) => {
             let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown");
@@ -26,7 +37,8 @@ pub(super) fn program() -> Finding {
     }
 }
 
-fn load() -> anyhow::Result<()> {
+/// With copies of so many bytes of the stack.
+fn load(window: u32) -> anyhow::Result<Program> {
     let depth = sampler::max_stack();
     Program::load(&Config {
         filter: Filter::None,
@@ -36,17 +48,34 @@ fn load() -> anyhow::Result<()> {
             user: depth,
             kernel: depth,
         },
-        window: 0,
-        also_walk: false,
+        window,
+        may_walk: window > 0,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),
         possible: cpus::possible_count()?,
-    })?;
-    Ok(())
+    })
+}
+
+/// For `--unwind auto` and `dwarf`.
+fn unwinding() -> Finding {
+    const WHAT: &str = "unwinding";
+    if !unwind::IS_SUPPORTED {
+        return Finding::degraded(
+            WHAT,
+            "there is no --unwind dwarf but on x86-64: user stacks are walked along frame pointers",
+        );
+    }
+    match load(unwind::WINDOW) {
+        Ok(_) => Finding::ok(WHAT, "--unwind auto and dwarf can copy stacks"),
+        Err(_) => Finding::degraded(
+            WHAT,
+            "this kernel cannot copy stacks (5.15 can): user stacks are walked along frame pointers",
+        ),
+    }
 }
 
 /// Events that tell of processes, on every CPU.
-pub(super) fn side_band() -> Finding {
+fn side_band() -> Finding {
     const WHAT: &str = "process events";
     match cpus::online().and_then(|online| SideBand::open(&online)) {
         Ok(opened) if opened.has_build_ids => Finding::ok(WHAT, "with build IDs"),
@@ -56,10 +85,17 @@ pub(super) fn side_band() -> Finding {
     }
 }
 
-/// What is sampled by.
-pub(super) fn event() -> Finding {
+/// What is sampled by: opened on a CPU, and connected with the program if that could be loaded.
+fn event(program: Option<&Program>) -> Finding {
     const WHAT: &str = "PMU";
-    match sampler::choose_event(None) {
+    let opened = sampler::choose_event(None).and_then(|event| {
+        if let Some(program) = program {
+            let places = Where::Cpus(cpus::online()?.into_iter().take(1).collect());
+            SamplingEvents::open(event, Rate::Frequency(1), &places, program.fd(), |_| ())?;
+        }
+        Ok(event)
+    });
+    match opened {
         Ok(Event::Cycles) => Finding::ok(WHAT, "cycles can be sampled"),
         Ok(Event::CpuClock) => Finding::degraded(
             WHAT,

@@ -51,6 +51,8 @@ pub(super) fn close(
         shortage.tell(options, &totals, time);
     }
     let is_file = drain.writer.get_ref().is_own_file();
+    let kept = drain.writer.get_ref().kept();
+    let kept = kept.map(|old| old.to_string_lossy().into_owned());
     let bytes = room::finish(drain.writer, &end, *ended, options, time)?;
     if !options.quiet {
         let event = format!("{} {}", setup.sampling.event.name(), setup.rate);
@@ -65,6 +67,7 @@ pub(super) fn close(
             time,
             event: &event,
             path: &path,
+            kept: kept.as_deref(),
             is_file,
             bytes,
         };

@@ -19,18 +19,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::finish::{close, outlive};
 use self::governor::Governor;
 use self::room::Shortage;
-use self::setup::{SLOWEST_POLL, Setup, poll_interval};
+use self::setup::{Forked, SLOWEST_POLL, Setup, poll_interval};
+use super::aside::Aside;
 use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
 use super::launch::{Held, NotStarted, Running};
-use super::options::{Event, Options, Rate, Target};
+use super::options::{Event, Options, Rate, Target, Unwind};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::ring::Rings;
 use super::sideband::SideEvent;
 use super::signals::Signals;
 use super::unwind::Unwinder;
+use super::unwind::windows::Windows;
 use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{LossClass, Timestamp};
@@ -48,6 +50,8 @@ const TIME_UNIT: u32 = 10;
 pub fn run(options: &Options) -> Result<u8> {
     requirements::check()?;
     output::check(&options.output)?;
+    // Before there is anything it should not have. Where it cannot be, the recorder looks at files itself.
+    let aside = Aside::start().ok();
     let signals = Signals::new()?;
     let say = |text: String| {
         if !options.quiet {
@@ -71,7 +75,8 @@ pub fn run(options: &Options) -> Result<u8> {
         say("no hardware cycle counter here: sampling cpu-clock".into());
     }
     let command = held.as_ref().map(|h| h.pid);
-    let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
+    let forked = Forked { command, aside };
+    let mut setup = Setup::new(options, rate, event, &found, forked, &say)?;
     setup.degraded.extend(missing);
     if let Some(text) = requirements::unseen(&options.target) {
         say(format!("note: {text}"));
@@ -212,6 +217,7 @@ fn record(
     let mut drain = Drain::new(writer, setup.depths, setup.command);
     if setup.copies {
         drain.unwinder = Unwinder::new();
+        drain.windows = Windows::new(options.unwind == Unwind::Auto);
     }
     let drain = RefCell::new(drain);
     let mut rings = Rings::new().map_err(Failed::AtStart)?;
@@ -475,7 +481,10 @@ impl Session<'_> {
             self.next_segment = now + SEGMENT;
             drain.segment_is_due = true;
         }
-        let throttled = std::mem::take(&mut self.setup.side_band.throttled);
+        let mut throttled = std::mem::take(&mut self.setup.side_band.throttled);
+        self.setup.sampling.throttled(|cpu| {
+            *throttled.entry(cpu).or_default() += 1;
+        });
         for (cpu, times) in &throttled {
             drain.lose(LossClass::Throttled, *cpu, *times);
         }
@@ -489,6 +498,9 @@ impl Session<'_> {
                 "warning: the kernel throttles sampling (kernel.perf_event_max_sample_rate{limit}): samples are missing; \
                  a lower -F avoids it"
             ));
+        }
+        for text in self.setup.processes.take_news() {
+            self.live.say(&format!("warning: {text}"));
         }
         self.govern(now)?;
         self.write_aid(false)

@@ -8,6 +8,7 @@ use indicatif::{HumanBytes, HumanCount};
 
 use super::{Ended, Session};
 use crate::capture::writer::WriteError;
+use crate::counted::{are, noun};
 use crate::format::end::End;
 use crate::record::drain::Totals;
 use crate::record::options::Options;
@@ -66,9 +67,11 @@ impl Shortage {
 /// What a failure has left.
 fn kept(samples: u64, time: Duration) -> String {
     format!(
-        "recording has ended after {:.1} s, the {} samples written until then are kept",
+        "recording has ended after {:.1} s, the {} {} written until then {} kept",
         time.as_secs_f64(),
-        HumanCount(samples)
+        HumanCount(samples),
+        noun(samples, "sample"),
+        are(samples)
     )
 }
 

@@ -50,6 +50,11 @@ impl<'a> StackCopy<'a> {
         Registers::new(PLACES.map(value))
     }
 
+    /// The address behind the last word: where the stack ends, unless it goes on beyond what was copied.
+    pub fn end(&self) -> u64 {
+        self.from.saturating_add(self.words.len() as u64 * 8)
+    }
+
     /// The word at `address`, if it was copied.
     pub fn read(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(self.from)?;

@@ -73,6 +73,19 @@ impl Files {
         Some((entry.number, tables))
     }
 
+    /// What is in `file`, which is not opened then.
+    pub fn know(&mut self, file: &Rc<MappedFile>, image: Image) {
+        self.numbers = self.numbers.wrapping_add(1);
+        let entry = Entry {
+            _file: file.clone(),
+            number: self.numbers,
+            tables: Ok(Tables::new(image)),
+            used: true,
+            since: Instant::now(),
+        };
+        self.by_file.insert(Rc::as_ptr(file), entry);
+    }
+
     /// Gives back what was not used for a while. Looks now and then.
     pub fn tidy(&mut self) {
         let now = Instant::now();

@@ -32,7 +32,7 @@ pub(crate) use copy::tests as copies;
 pub use walk::{Code, End, Unwinder, Walked};
 
 /// Bytes of a user stack that are copied at most, what lies below the stack pointer included.
-pub const WINDOW: u32 = 32 << 10;
+pub const WINDOW: u32 = 128 << 10;
 
 /// Whether stacks can be walked here on this architecture.
 pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");

@@ -197,7 +197,7 @@ fn known(expression: &[u8]) -> Option<Cfa> {
     (*last == DEREF).then_some(Cfa::Memory(register, offset))
 }
 
-/// Steps of addresses that were walked through, each file's by its number.
+/// Steps of places that were walked through, each file's by its number.
 pub struct Cache(Vec<Option<(u32, u64, Step)>>);
 
 /// Steps kept: 48 bytes each, together 1.5 MiB.
@@ -209,19 +209,23 @@ impl Cache {
         Cache(vec![None; KEPT_STEPS])
     }
 
-    /// The step of an address in a file, or what `find` finds for it.
-    pub fn get(&mut self, file: u32, address: u64, find: impl FnOnce() -> Step) -> Step {
-        let mixed = (address ^ u64::from(file) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let Some(place) = self.0.get_mut((mixed >> 49) as usize) else {
-            return find();
-        };
-        match place {
-            Some((of, at, step)) if (*of, *at) == (file, address) => *step,
-            _ => {
-                let step = find();
-                *place = Some((file, address, step));
-                step
-            }
+    fn place(file: u32, offset: u64) -> usize {
+        let mixed = (offset ^ u64::from(file) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 49) as usize
+    }
+
+    /// The step at an offset in a file, if it is kept.
+    pub fn known(&self, file: u32, offset: u64) -> Option<Step> {
+        match self.0.get(Self::place(file, offset)) {
+            Some(Some((of, at, step))) if (*of, *at) == (file, offset) => Some(*step),
+            _ => None,
+        }
+    }
+
+    /// Keeps a step, in place of one that was there before.
+    pub fn keep(&mut self, file: u32, offset: u64, step: Step) {
+        if let Some(place) = self.0.get_mut(Self::place(file, offset)) {
+            *place = Some((file, offset, step));
         }
     }
 }

@@ -162,6 +162,43 @@ fn unknown_code_has_no_caller() {
     assert_eq!((frames, walked.end), (vec![0x1100], End::NoInfo));
 }
 
+/// The first function of a process need not say that it is: nothing lies above it.
+#[test]
+fn where_the_kernel_has_entered_is_the_root() {
+    let mapped = space(MappedKind::File, 0x1000, 0x1000);
+    let file = mapped.until(Timestamp::MAX).0[0].file.clone();
+    // An ELF header, one executable PT_LOAD of 4 KiB, and no unwind information.
+    let mut image = vec![0; 0x1000];
+    image[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
+    for (at, value) in [
+        (20, 1),
+        (32, 64),
+        (52, 64),
+        (54, 56),
+        (56, 1),
+        (64, 1),
+        (68, 5),
+    ] {
+        image[at] = value;
+    }
+    image[64 + 32..64 + 34].copy_from_slice(&[0, 0x10]);
+    let go = |sp: u64, rbp: u64| {
+        let words = copies::words(&[(RIP, 0x1100), (RSP, sp), (RBP, rbp)], 0x7000, &[1, 2]);
+        let copy = StackCopy::decode(&words, 2).expect("a copy");
+        let code = Code {
+            process: Pid(std::process::id()),
+            space: Some(&mapped),
+            time: Timestamp(5),
+        };
+        let mut unwinder = Unwinder::new().expect("this architecture");
+        unwinder.know(&file, Image::Memory(image.clone()));
+        unwinder.walk(&copy, code, 10, &mut Vec::new()).end
+    };
+    assert_eq!(go(0x7010, 0), End::Root);
+    assert_eq!(go(0x7008, 0), End::NoInfo);
+    assert_eq!(go(0x7010, 0x7020), End::NoInfo);
+}
+
 /// All of the vdso's code has unwind information, or none is made up.
 #[test]
 fn every_address_of_the_vdso() {

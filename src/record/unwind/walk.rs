@@ -1,13 +1,16 @@
 //! From the leaf to the root.
 
+use std::rc::Rc;
+
 use gimli::UnwindContext;
 
 use super::copy::StackCopy;
 use super::files::Files;
 use super::registers::{RBP, Registers};
 use super::rule::{Cache, Rule, Step, check_up, compile};
+use super::tables::Image;
 use super::{IS_SUPPORTED, eval};
-use crate::event::{LossClass, MappedKind, Pid, Timestamp};
+use crate::event::{LossClass, MappedFile, MappedKind, Pid, Timestamp};
 use crate::record::address_space::{AddressSpace, Mapping};
 
 /// What code a sampled process ran.
@@ -60,6 +63,8 @@ pub struct Walked {
     pub by_frame_pointer: bool,
     /// How far up the copy it came, in bytes.
     pub needed: u64,
+    /// From there on it went along what the kernel had found by frame pointers.
+    pub went_on: bool,
 }
 
 /// Walks stacks.
@@ -84,6 +89,11 @@ impl Unwinder {
         self.files.tidy();
     }
 
+    /// Tells what is in `file`, which is not opened then: for tests.
+    pub fn know(&mut self, file: &Rc<MappedFile>, image: Image) {
+        self.files.know(file, image);
+    }
+
     /// Puts the stack's addresses behind those in `stack`, leaf first, at most `depth`.
     pub fn walk(
         &mut self,
@@ -96,6 +106,7 @@ impl Unwinder {
         let mut walk = Walk {
             code,
             mapping: None,
+            number: None,
             by_frame_pointer: false,
             follows_call: false,
         };
@@ -123,6 +134,7 @@ impl Unwinder {
             stack.push(next);
             frames += 1;
         };
+        let found = stack.len();
         let end = match end {
             End::Window | End::NoInfo if !copy.walked.is_empty() => {
                 let own = stack.get(start..).unwrap_or_default();
@@ -135,6 +147,7 @@ impl Unwinder {
             end,
             by_frame_pointer: walk.by_frame_pointer,
             needed: registers.sp().saturating_sub(copy.from),
+            went_on: stack.len() > found,
         }
     }
 
@@ -150,6 +163,7 @@ impl Unwinder {
         match self.find(walk, at)? {
             Step::Rule(rule) => rule.apply(registers, copy).map(|()| false),
             Step::Root => Err(End::Root),
+            Step::Unknown if is_entry(registers, copy) => Err(End::Root),
             Step::Unknown => Err(End::NoInfo),
             Step::FramePointer => {
                 walk.by_frame_pointer = true;
@@ -173,6 +187,12 @@ impl Unwinder {
     /// How the function that `at` is in gets to its caller.
     fn find(&mut self, walk: &mut Walk<'_>, at: u64) -> Result<Step, End> {
         let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
+        let offset = offset_in(mapping, at);
+        if let Some(number) = walk.number
+            && let Some(step) = self.cache.known(number, offset)
+        {
+            return Ok(step);
+        }
         let kind = mapping.file.kind;
         match kind {
             MappedKind::File | MappedKind::Vdso | MappedKind::Memfd => {}
@@ -184,30 +204,32 @@ impl Unwinder {
             .files
             .get(walk.code.process, mapping)
             .ok_or(End::NoInfo)?;
-        let offset = offset_in(mapping, at);
+        walk.number = Some(number);
+        if let Some(step) = self.cache.known(number, offset) {
+            return Ok(step);
+        }
         let address = match (tables.address_at(offset), kind) {
             (Some(address), _) => address,
             // Generated code need not look like a file.
             (None, MappedKind::Memfd) => offset,
             (None, _) => return Err(End::NoInfo),
         };
-        let context = &mut self.context;
-        Ok(self.cache.get(number, address, || {
-            let found = tables.row(address, context, |row, bytes, is_signal| {
-                if is_signal {
-                    Step::Evaluate
-                } else {
-                    compile(row, bytes)
-                }
-            });
-            found.unwrap_or_else(|keeps_frame_pointers| {
-                if keeps_frame_pointers {
-                    Step::FramePointer
-                } else {
-                    Step::Unknown
-                }
-            })
-        }))
+        let found = tables.row(address, &mut self.context, |row, bytes, is_signal| {
+            if is_signal {
+                Step::Evaluate
+            } else {
+                compile(row, bytes)
+            }
+        });
+        let step = found.unwrap_or_else(|keeps_frame_pointers| {
+            if keeps_frame_pointers {
+                Step::FramePointer
+            } else {
+                Step::Unknown
+            }
+        });
+        self.cache.keep(number, offset, step);
+        Ok(step)
     }
 
     /// Goes on, with `frames` of `depth` found, along what the kernel has found by frame pointers: where unwind information says
@@ -305,6 +327,8 @@ struct Walk<'s> {
     code: Code<'s>,
     /// The one that was looked up last: the next address is often in it.
     mapping: Option<&'s Mapping>,
+    /// That of its file in the cache, once it has been asked for.
+    number: Option<u32>,
     by_frame_pointer: bool,
     /// The last step was by a frame pointer that may be something else: what it found must come after a call.
     follows_call: bool,
@@ -316,9 +340,16 @@ impl<'s> Walk<'s> {
         if self.mapping.filter(covers).is_none() {
             let space = self.code.space?;
             self.mapping = space.at(address, self.code.time);
+            self.number = None;
         }
         self.mapping
     }
+}
+
+/// Whether this is what the kernel has entered: nothing of the stack lies above, and the frame pointer is as the kernel set it.
+/// Loaders say nothing of their first function.
+fn is_entry(registers: &Registers, copy: &StackCopy<'_>) -> bool {
+    registers.sp() == copy.end() && registers.get(RBP) == Some(0)
 }
 
 /// By the frame pointer, in code that keeps one. What else it keeps is not known.

@@ -1,7 +1,8 @@
 //! How much is copied of the stacks of each thread: no more than twice what its walks have needed lately.
 //!
 //! The sampling program knows where most stacks end. Of others it would copy all of the window each time, though a goroutine or a
-//! thread below much thread-local memory rarely needs a tenth of it.
+//! thread below much thread-local memory rarely needs a tenth of it. Where copies are not enough it walks along frame pointers
+//! besides, if it may.
 
 use hashbrown::HashMap;
 
@@ -15,15 +16,48 @@ const SMALLEST: u32 = 4 << 10;
 /// Copies that are smaller are left alone.
 const LARGE: u32 = 8 << 10;
 /// Walks looked at before a window is changed; after each that was cut by it four times as many.
-const PATIENCE: u32 = 64;
+const PATIENCE: u32 = 16;
 const MOST_PATIENCE: u32 = 1 << 16;
+/// Walks on end that go beyond the largest window before it is given up, and what is copied then.
+const VAIN: u32 = 64;
+const GIVEN_UP: u32 = 32 << 10;
+/// So many later it is tried again.
+const AGAIN: u32 = 4096;
+
+/// What the sampling program is to do with the stacks of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Bytes copied at most, a multiple of eight.
+    pub bytes: u32,
+    /// They are walked along frame pointers besides.
+    pub also_walk: bool,
+}
+
+impl Window {
+    /// As `windows` of `bpf/profiler.bpf.c` has it.
+    pub fn encode(self) -> u32 {
+        self.bytes & !7 | u32::from(self.also_walk)
+    }
+}
+
+/// What a walk has needed of its copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// So many bytes, and all was well.
+    Bytes(u32),
+    /// More than there was.
+    More,
+    /// It ended for another reason, where frame pointers may lead on.
+    Other,
+}
 
 /// The windows of threads.
 #[derive(Default)]
 pub struct Windows {
     threads: HashMap<Pid, Thread, foldhash::fast::RandomState>,
     /// What the sampling program has not been told: the window of a thread, `None` for all of it.
-    changes: Vec<(Pid, Option<u32>)>,
+    changes: Vec<(Pid, Option<Window>)>,
+    may_walk: bool,
 }
 
 struct Thread {
@@ -31,53 +65,99 @@ struct Thread {
     needed: u32,
     walks: u32,
     patience: u32,
-    told: Option<u32>,
+    /// Walks on end for which all of the window was not enough.
+    vain: u32,
+    told: Option<Window>,
 }
 
 impl Windows {
-    /// A stack of `thread` was walked through `needed` of the `copied` bytes; `None`: it went on beyond them.
-    pub fn walked(&mut self, thread: Pid, copied: u32, needed: Option<u32>) {
-        if copied < LARGE && !self.threads.contains_key(&thread) {
-            return;
+    /// `may_walk`: stacks may be walked along frame pointers besides.
+    pub fn new(may_walk: bool) -> Windows {
+        Windows {
+            may_walk,
+            ..Windows::default()
+        }
+    }
+
+    /// A stack of `thread`, of which `copied` bytes were there, was walked.
+    pub fn walked(&mut self, thread: Pid, copied: u32, needed: Needed) {
+        let is_well = matches!(needed, Needed::Bytes(_));
+        if !self.threads.contains_key(&thread) {
+            let is_left_alone = match needed {
+                Needed::Bytes(_) => copied < LARGE,
+                Needed::More => false,
+                Needed::Other => !self.may_walk,
+            };
+            if is_left_alone {
+                return;
+            }
         }
         if self.threads.len() >= THREADS {
             // Most of them have ended.
             let told = self.threads.drain().filter(|(_, t)| t.told.is_some());
             self.changes.extend(told.map(|(thread, _)| (thread, None)));
         }
+        let may_walk = self.may_walk;
         let known = self.threads.entry(thread).or_insert(Thread {
             needed: 0,
             walks: 0,
             patience: PATIENCE,
+            vain: 0,
             told: None,
         });
-        let Some(needed) = needed else {
-            known.walks = 0;
-            known.needed = 0;
-            if known.told.take().is_some() {
-                known.patience = known.patience.saturating_mul(4).min(MOST_PATIENCE);
-                self.changes.push((thread, None));
+        let now = known.told.map_or(WINDOW, |told| told.bytes);
+        // Where more of it could be had the copy is as large as its window.
+        let was_full = copied + 8 >= now;
+        let window = match needed {
+            Needed::Bytes(bytes) => {
+                known.vain = 0;
+                known.needed = known.needed.max(bytes);
+                known.walks += 1;
+                if known.walks < known.patience {
+                    return;
+                }
+                let enough = known.needed.saturating_mul(2).max(SMALLEST);
+                let enough = enough.checked_next_power_of_two().unwrap_or(WINDOW);
+                (enough <= WINDOW / 2).then_some(Window {
+                    bytes: enough,
+                    also_walk: false,
+                })
             }
-            return;
+            Needed::More if was_full => {
+                known.vain = known.vain.saturating_add(1);
+                let given_up = known.vain >= VAIN;
+                if given_up && known.vain >= VAIN + AGAIN {
+                    known.vain = 0;
+                }
+                let bytes = if given_up { GIVEN_UP } else { WINDOW };
+                Some(Window {
+                    bytes,
+                    also_walk: may_walk,
+                })
+            }
+            Needed::More | Needed::Other => Some(Window {
+                bytes: now,
+                also_walk: may_walk,
+            }),
         };
-        known.needed = known.needed.max(needed);
-        known.walks += 1;
-        if known.walks < known.patience {
-            return;
-        }
-        let enough = known.needed.saturating_mul(2).max(SMALLEST);
-        let enough = enough.checked_next_power_of_two().unwrap_or(WINDOW);
-        let window = (enough <= WINDOW / 2).then_some(enough);
         known.walks = 0;
         known.needed = 0;
+        let usual = Window {
+            bytes: WINDOW,
+            also_walk: false,
+        };
+        let window = window.filter(|window| *window != usual);
         if window != known.told {
+            if !is_well && known.told.is_some() {
+                known.patience = known.patience.saturating_mul(4).min(MOST_PATIENCE);
+            }
             known.told = window;
             self.changes.push((thread, window));
         }
     }
 
     /// What the sampling program is to be told, in this order.
-    pub fn take_changes(&mut self) -> Vec<(Pid, Option<u32>)> {
+    pub fn take_changes(&mut self) -> Vec<(Pid, Option<Window>)> {
         std::mem::take(&mut self.changes)
     }
 }
@@ -86,42 +166,93 @@ impl Windows {
 mod tests {
     use super::*;
 
-    fn walk(windows: &mut Windows, times: u32, copied: u32, needed: Option<u32>) {
+    fn walk(windows: &mut Windows, times: u32, copied: u32, needed: Needed) {
         for _ in 0..times {
             windows.walked(Pid(7), copied, needed);
         }
     }
 
+    fn told(windows: &mut Windows) -> Vec<Option<(u32, bool)>> {
+        let changes = windows.take_changes().into_iter();
+        let of = |(thread, window): (Pid, Option<Window>)| {
+            assert_eq!(thread, Pid(7));
+            window.map(|w| (w.bytes, w.also_walk))
+        };
+        changes.map(of).collect()
+    }
+
     #[test]
     fn a_window_shrinks_to_what_is_needed_and_grows_at_once() {
         let mut windows = Windows::default();
-        walk(&mut windows, 1000, 4000, Some(3000));
-        assert_eq!(windows.take_changes(), [], "small ones are left alone");
-        walk(&mut windows, 63, WINDOW, Some(100));
-        assert_eq!(windows.take_changes(), []);
-        walk(&mut windows, 1, WINDOW, Some(2500));
-        assert_eq!(windows.take_changes(), [(Pid(7), Some(8 << 10))]);
-        walk(&mut windows, 64, 8 << 10, Some(100));
-        assert_eq!(windows.take_changes(), [(Pid(7), Some(4 << 10))]);
-        walk(&mut windows, 1, 4 << 10, None);
-        assert_eq!(windows.take_changes(), [(Pid(7), None)]);
-        walk(&mut windows, 255, WINDOW, Some(100));
-        assert_eq!(windows.take_changes(), [], "once bitten");
-        walk(&mut windows, 1, WINDOW, Some(100));
-        assert_eq!(windows.take_changes(), [(Pid(7), Some(4 << 10))]);
-        walk(&mut windows, 256, WINDOW, Some(20 << 10));
-        assert_eq!(windows.take_changes(), [(Pid(7), None)]);
+        walk(&mut windows, 1000, 4000, Needed::Bytes(3000));
+        assert_eq!(told(&mut windows), [], "small ones are left alone");
+        walk(&mut windows, 15, WINDOW, Needed::Bytes(100));
+        assert_eq!(told(&mut windows), []);
+        walk(&mut windows, 1, WINDOW, Needed::Bytes(2500));
+        assert_eq!(told(&mut windows), [Some((8 << 10, false))]);
+        walk(&mut windows, 16, 8 << 10, Needed::Bytes(100));
+        assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
+        walk(&mut windows, 1, 4 << 10, Needed::More);
+        assert_eq!(told(&mut windows), [None]);
+        walk(&mut windows, 63, WINDOW, Needed::Bytes(100));
+        assert_eq!(told(&mut windows), [], "once bitten");
+        walk(&mut windows, 1, WINDOW, Needed::Bytes(100));
+        assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
+        walk(&mut windows, 64, WINDOW, Needed::Bytes(WINDOW / 2 + 8));
+        assert_eq!(told(&mut windows), [None]);
+    }
+
+    /// A stack that ends elsewhere, like that of a signal handler, is not there to be copied, and needs no larger window.
+    #[test]
+    fn a_copy_that_is_smaller_than_its_window_grows_by_no_other() {
+        let mut windows = Windows::default();
+        walk(&mut windows, 16, WINDOW, Needed::Bytes(100));
+        assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
+        walk(&mut windows, 100, 2000, Needed::More);
+        assert_eq!(told(&mut windows), []);
+    }
+
+    /// What is deeper than any window costs no more than it has to; now and then it is tried again.
+    #[test]
+    fn the_largest_window_is_given_up_when_it_is_never_enough() {
+        let mut windows = Windows::default();
+        walk(&mut windows, 63, WINDOW, Needed::More);
+        assert_eq!(told(&mut windows), []);
+        walk(&mut windows, 1, WINDOW, Needed::More);
+        assert_eq!(told(&mut windows), [Some((32 << 10, false))]);
+        walk(&mut windows, AGAIN, 32 << 10, Needed::More);
+        assert_eq!(told(&mut windows), []);
+        walk(&mut windows, 1, 32 << 10, Needed::More);
+        assert_eq!(told(&mut windows), [None]);
+    }
+
+    #[test]
+    fn frame_pointers_are_followed_where_a_copy_is_not_enough() {
+        let mut windows = Windows::new(true);
+        walk(&mut windows, 1, 2000, Needed::Other);
+        assert_eq!(told(&mut windows), [Some((WINDOW, true))]);
+        walk(&mut windows, 15, 2000, Needed::Bytes(1000));
+        walk(&mut windows, 1, WINDOW, Needed::More);
+        assert_eq!(told(&mut windows), []);
+        walk(&mut windows, 16, 2000, Needed::Bytes(1000));
+        assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
+        walk(&mut windows, 1, 4 << 10, Needed::More);
+        assert_eq!(told(&mut windows), [Some((WINDOW, true))]);
+        let mut without = Windows::default();
+        walk(&mut without, 1, 2000, Needed::Other);
+        assert_eq!(told(&mut without), []);
+        let window = |bytes, also_walk| Window { bytes, also_walk }.encode();
+        assert_eq!([window(4096, false), window(4096, true)], [4096, 4097]);
     }
 
     #[test]
     fn threads_are_bounded() {
         let mut windows = Windows::default();
-        walk(&mut windows, 64, WINDOW, Some(100));
+        walk(&mut windows, 16, WINDOW, Needed::Bytes(100));
         for thread in 100..100 + THREADS as u32 {
-            windows.walked(Pid(thread), WINDOW, Some(100));
+            windows.walked(Pid(thread), WINDOW, Needed::Bytes(100));
         }
         assert!(windows.threads.len() <= THREADS);
-        let changes = [(Pid(7), Some(4 << 10)), (Pid(7), None)];
-        assert_eq!(windows.take_changes(), changes);
+        assert_eq!(told(&mut windows), [Some((4 << 10, false)), None]);
     }
 }

@@ -37,7 +37,8 @@ pub(super) struct Shares {
 const CHANCE: f64 = 2.0;
 
 impl Shares {
-    fn new(before: (u64, u64), after: (u64, u64), samples: (u64, u64)) -> Shares {
+    /// Of what counts so much in so much in all, and of how many samples.
+    pub fn new(before: (u64, u64), after: (u64, u64), samples: (u64, u64)) -> Shares {
         let (first, second) = (share(before.0, before.1), share(after.0, after.1));
         let variance = |share: f64, samples: u64| match samples {
             0 => 0.0,

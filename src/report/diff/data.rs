@@ -34,7 +34,13 @@ pub fn json(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resul
     struct Document<'a> {
         before: Capture,
         after: Capture,
+        same: Vec<Same<'a>>,
         functions: Vec<Function<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Same<'a> {
+        before: &'a str,
+        after: &'a str,
     }
     #[derive(Serialize)]
     struct Capture {
@@ -85,6 +91,11 @@ pub fn json(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resul
     let document = Document {
         before: capture(&joined.before.0),
         after: capture(&joined.after.0),
+        same: joined
+            .renamed
+            .iter()
+            .map(|(before, after)| Same { before, after })
+            .collect(),
         functions: functions.collect(),
     };
     write_json(&document, out)

@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! join    two profiles -> one set of names and stacks, joined by name        changes  functions, before and after
+//!   same  what has another name in the other capture
 //! table   text for people      data  JSON, CSV      stacks  stacks with two counts: folded lines, flame graph
 //! ```
 
 mod changes;
 mod data;
 mod join;
+mod same;
 mod stacks;
 mod table;
 
 use std::path::PathBuf;
 
-pub use data::{csv, json};
+pub use data::{COLUMNS, csv, json};
 pub use join::Joined;
+pub use same::Renamed;
 pub use stacks::{flamegraph, folded};
 pub use table::{about, write};
 
@@ -66,6 +69,16 @@ pub enum NotComparable {
         before: String,
         /// Event of the second.
         after: String,
+    },
+    /// What is said to be the same under two names is not there.
+    #[error(
+        "--same {old}={new}: BEFORE has no module or process {old} with samples, or AFTER no {new}"
+    )]
+    NotThere {
+        /// Its name in the first.
+        old: String,
+        /// And in the second.
+        new: String,
     },
     /// Weights of one capture are of several events.
     #[error(
@@ -179,13 +192,14 @@ mod tests {
     }
 
     pub fn joined_of(before: &Profile, after: &Profile) -> Joined {
-        Joined::new(&input("before.bprof", before), &input("after.bprof", after)).unwrap()
+        let (before, after) = (input("before.bprof", before), input("after.bprof", after));
+        Joined::new(&before, &after, &[]).unwrap()
     }
 
     #[test]
     fn the_same_twice_has_no_change() {
         let profile = before();
-        let joined = Joined::new(&input("a", &profile), &input("b", &profile)).unwrap();
+        let joined = Joined::new(&input("a", &profile), &input("b", &profile), &[]).unwrap();
         assert_eq!(joined.before.1, joined.after.1);
         for sort in [Sort::Own, Sort::Total] {
             let changes = changes::changes(&joined, sort);
@@ -198,25 +212,125 @@ mod tests {
         }
     }
 
+    /// A program of one version.
+    fn version(module: &str, functions: &[(&str, u64)]) -> Profile {
+        let mut b = Builder::default();
+        let p = b.process(module, 7);
+        for (name, weight) in functions {
+            b.row(p, &["main", name], *weight);
+        }
+        let profile = b.profile;
+        // The builder has one module.
+        let mut renamed = Profile {
+            about: profile.about.clone(),
+            ..Profile::default()
+        };
+        for (caller, frame) in profile.stacks.nodes() {
+            let frame = profile.names.frames()[frame as usize];
+            let name = renamed.names.intern(profile.names.text(frame.name));
+            let module = renamed.names.intern(module);
+            let frame = renamed
+                .names
+                .frame_id(crate::profile::Frame::new(name, module, frame.kind));
+            renamed.stacks.push(caller, frame);
+        }
+        let label = renamed.names.intern(&format!("{module}-7"));
+        renamed.groups = profile.groups.clone();
+        renamed.groups[0].label = label;
+        renamed.rows = profile.rows;
+        renamed
+    }
+
+    fn functions(joined: &Joined) -> Vec<String> {
+        let changes = changes::changes(joined, Sort::Own).into_iter();
+        let mut list: Vec<String> = changes
+            .map(|c| {
+                let text = |name| joined.names.text(name);
+                let (before, after) = (c.before.own, c.after.own);
+                format!(
+                    "{} {} {before} {after}",
+                    text(c.function.1),
+                    text(c.function.0)
+                )
+            })
+            .collect();
+        list.sort();
+        list
+    }
+
+    #[test]
+    fn another_version_has_the_same_functions() {
+        let one = version("app-1.2", &[("f", 10), ("[app-1.2+0x10]", 3), ("old", 5)]);
+        let two = version("app-1.3", &[("f", 30), ("[app-1.3+0x99]", 4), ("new", 2)]);
+        let joined = joined_of(&one, &two);
+        assert_eq!(
+            functions(&joined),
+            [
+                "app-1.2 old 5 0",
+                "app-1.3 [app-1.3] 3 4",
+                "app-1.3 f 10 30",
+                "app-1.3 main 0 0",
+                "app-1.3 new 0 2",
+            ]
+        );
+        let renamed = ("app-1.2".to_owned(), "app-1.3".to_owned());
+        assert_eq!(joined.renamed, [renamed]);
+        assert_eq!(joined.alike, []);
+        let mut folded = Vec::new();
+        super::folded(&joined, &mut folded).unwrap();
+        assert_eq!(
+            String::from_utf8(folded).unwrap(),
+            "app-1.3;main;[app-1.3] 6 4\napp-1.3;main;f 20 30\napp-1.3;main;new 0 2\napp-1.3;main;old 10 0\n"
+        );
+    }
+
+    #[test]
+    fn another_name_is_another_program_unless_someone_says_so() {
+        let one = version("app.old", &[("f", 10), ("g", 2)]);
+        let two = version("app", &[("f", 30), ("g", 4)]);
+        let joined = joined_of(&one, &two);
+        assert_eq!(functions(&joined).len(), 6, "{:?}", functions(&joined));
+        assert_eq!(joined.renamed, []);
+        assert_eq!(joined.alike, [("app.old".to_owned(), "app".to_owned(), 3)]);
+        let said = [("app.old".to_owned(), "app".to_owned())];
+        let joined = Joined::new(&input("a", &one), &input("b", &two), &said).unwrap();
+        assert_eq!(
+            functions(&joined),
+            ["app f 10 30", "app g 2 4", "app main 0 0"]
+        );
+        assert_eq!(
+            (&joined.renamed[..], &joined.alike[..]),
+            (&said[..], &[][..])
+        );
+        let nobody = [("app.old".to_owned(), "nobody".to_owned())];
+        let refused = Joined::new(&input("a", &one), &input("b", &two), &nobody);
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .starts_with("--same app.old=nobody: ")
+        );
+    }
+
     #[test]
     fn other_events_are_not_compared() {
         let profile = before();
         let mut other = input("other", &profile);
         other.units = vec![EventUnit::of_frequency("cycles", 100)];
-        let refused = Joined::new(&input("a", &profile), &other).unwrap_err();
+        let refused = Joined::new(&input("a", &profile), &other, &[]).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "cpu-clock of the one and cycles of the other cannot be compared: record both with the same event (-e)"
         );
         let empty = Profile::default();
         other.profile = &empty;
-        Joined::new(&input("a", &profile), &other).unwrap();
+        Joined::new(&input("a", &profile), &other, &[]).unwrap();
 
         let mut two = before();
         two.rows[0].event = 1;
         let mut several = input("two", &two);
         several.units.push(EventUnit::of_period("page-faults", 1));
-        let refused = Joined::new(&several, &several).unwrap_err();
+        let refused = Joined::new(&several, &several, &[]).unwrap_err();
         assert!(
             refused
                 .to_string()

@@ -3,11 +3,13 @@
 use std::io::{self, Write};
 
 use hashbrown::HashMap;
-use inferno::flamegraph::color::BackgroundColor;
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, TextTruncateDirection};
 
+use super::changes::Shares;
 use super::{Joined, Side};
 use crate::profile::{Callees, FrameKind, Row, StackId, Stacks};
+use crate::report::flamegraph::one_sample;
 use crate::report::folded::{NO_FRAMES, TRUNCATED};
 use crate::report::layout::{cut_start, share};
 use crate::report::text;
@@ -28,22 +30,30 @@ pub fn folded(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
     })
 }
 
-/// What both counts are scaled to for the picture.
-const MILLION: u64 = 1_000_000;
+/// What both counts are scaled to for the picture where AFTER has more: differences of colour are products of them.
+const MOST_COUNTS: u64 = 1 << 40;
+/// What is the same has this colour in what inferno draws.
+const GREY: Color = Color {
+    r: 250,
+    g: 250,
+    b: 250,
+};
 /// Columns of each path in the title.
 const TITLE_PATH: usize = 45;
 /// Frames that are drawn at most, about.
 const MOST_FRAMES: usize = 1 << 15;
 
-/// Draws the graph: as wide as AFTER, red where a frame's own share grew, blue where it shrank.
+/// Draws the graph: as wide as AFTER, red where a frame's own share grew, blue where it shrank, grey where that may well be chance.
 pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
     let mut options = flamegraph::Options::default();
     let tree = Tree::new(joined);
     let mut left_out = String::new();
-    let lines = loop {
+    let Lines {
+        lines, mut grey, ..
+    } = loop {
         // Half of what inferno leaves out: nothing depends on how it rounds.
-        let (lines, frames) = lines(joined, &tree, options.min_width / 100.0 / 2.0)?;
-        if frames <= MOST_FRAMES {
+        let lines = lines(joined, &tree, options.min_width / 100.0 / 2.0)?;
+        if lines.lines.len() <= MOST_FRAMES {
             break lines;
         }
         options.min_width *= 2.0;
@@ -56,41 +66,76 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
     };
     options.title = format!("{} compared with {}", name(after), name(before));
     options.subtitle = Some(format!(
-        "width: CPU time after; red: more of it in the frame itself than before, blue: less; {:.1} % of before is gone, not \
-         drawn{left_out}",
+        "width: samples after; red: a larger share in the frame itself than before, blue: a smaller one, grey: the same, or as chance \
+         may have it; {:.1} % of before is gone, not drawn{left_out}",
         percent_gone(joined)
     ));
     options.bgcolors = Some(BackgroundColor::Grey);
-    options.count_name = "millionths of CPU time".to_owned();
+    options.palette_map = Some(&mut grey);
+    options.count_name = "samples".to_owned();
     options.deterministic = true;
     options.text_truncate_direction = TextTruncateDirection::Right;
     // Keeps the lines in their order, last one first. Each frame's lines follow each other already, which the order of bytes
     // would not keep: of `f;x`, `f g;x` and `f 1 2` it has the second between the others.
     options.flame_chart = true;
     let nothing = after.weight == 0;
-    match flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), out) {
+    let mut svg = Vec::new();
+    match flamegraph::from_lines(
+        &mut options,
+        lines.iter().rev().map(String::as_str),
+        &mut svg,
+    ) {
         // What inferno writes of no samples says so.
-        Err(_) if nothing => Ok(()),
-        result => result,
+        Err(_) if nothing => {}
+        result => result?,
     }
+    out.write_all(&one_sample(&svg))
 }
 
-/// The lines of a picture, and about how many frames they are.
-fn lines(joined: &Joined, tree: &Tree, least: f64) -> io::Result<(Vec<String>, usize)> {
-    let mut scale = Scale::new(joined, MILLION);
-    let (mut lines, mut frames) = (Vec::new(), 0);
+/// What inferno is given.
+struct Lines {
+    lines: Vec<String>,
+    /// The frames that begin with a line of one count, which inferno would colour by their names.
+    grey: PaletteMap,
+}
+
+/// The lines of a picture. Of a stack whose change may well be chance there is only the count of AFTER, so that no change is
+/// drawn or told.
+fn lines(joined: &Joined, tree: &Tree, least: f64) -> io::Result<Lines> {
+    let (before, after) = (&joined.before.0, &joined.after.0);
+    let mut scale = Scale::new(joined, after.weight.clamp(1, MOST_COUNTS));
+    let (mut lines, mut grey) = (Vec::new(), PaletteMap::default());
+    grey.insert("", GREY);
     tree.for_each_line(least, &mut |line, counts| {
+        let shares = Shares::new(
+            (counts[0], before.weight),
+            (counts[1], after.weight),
+            (before.samples, after.samples),
+        );
         let [before, after] = scale.next(counts);
-        frames += 1;
-        let mut line = format!("{} {before} {after}", text::xml(line));
+        let mut line = text::xml(line).into_owned();
         if line.starts_with("# ") {
             // inferno takes it for a comment; a blank that does not break is none to it.
             line.replace_range(1..2, "\u{a0}");
         }
-        lines.push(line);
+        if shares.may_be_chance() {
+            // A name that ends in a number has no second count.
+            if let Some((name, number)) = line.rsplit_once(' ')
+                && number.starts_with(|c: char| c.is_ascii_digit())
+            {
+                line = format!("{name}\u{a0}{number}");
+            }
+            for frame in line.split(';') {
+                grey.insert(frame, GREY);
+                grey.insert(frame.trim(), GREY);
+            }
+            lines.push(format!("{line} {after}"));
+        } else {
+            lines.push(format!("{line} {before} {after}"));
+        }
         Ok(())
     })?;
-    Ok((lines, frames))
+    Ok(Lines { lines, grey })
 }
 
 /// Share of BEFORE in stacks that AFTER has not at all, in percent.
@@ -367,29 +412,51 @@ mod tests {
     #[test]
     fn the_graph_is_red_where_it_grew_and_blue_where_it_shrank() {
         let svg = text(flamegraph, &joined());
+        assert!(svg.contains("hot (150 samples, 75.00%; +25.00%)"), "{svg}");
         assert!(
-            svg.contains("hot (750,000 millionths of CPU time, 75.00%; +25.00%)"),
+            svg.contains("<title>cold (50 samples, 25.00%)</title>"),
             "{svg}"
         );
-        assert!(
-            svg.contains("cold (250,000 millionths of CPU time, 25.00%; -5.00%)"),
-            "{svg}"
-        );
-        assert!(
-            svg.contains("rgb(255,100,100)") && svg.contains("rgb(220,220,255)"),
-            "{svg}"
-        );
+        assert!(svg.contains("rgb(255,100,100)"), "{svg}");
         assert!(svg.contains("20.0 % of before is gone, not drawn"), "{svg}");
-        let same = before_twice();
-        let svg = text(flamegraph, &same);
+        let mut b = [Builder::default(), Builder::default()];
+        for (b, weights) in b.iter_mut().zip([[500, 500], [800, 200]]) {
+            let p = b.process("app", 7);
+            b.row(p, &["up"], weights[0]);
+            b.row(p, &["down 7"], weights[1]);
+        }
+        let [before, after] = b.map(|b| b.profile);
+        let svg = text(flamegraph, &joined_of(&before, &after));
+        for (title, color) in [
+            ("up (800 samples, 80.00%; +30.00%)", "rgb(255,100,100)"),
+            ("down 7 (200 samples, 20.00%; -30.00%)", "rgb(100,100,255)"),
+        ] {
+            assert!(fill(&svg, title).starts_with(color), "{svg}");
+        }
+    }
+
+    /// How the box of this title is filled.
+    fn fill<'s>(svg: &'s str, title: &str) -> &'s str {
+        let (_, rest) = svg.split_once(&format!("<title>{title}</title>")).unwrap();
+        rest.split_once("fill=\"").unwrap().1
+    }
+
+    #[test]
+    fn what_may_be_chance_is_grey_and_has_no_change() {
+        let svg = text(flamegraph, &joined());
+        let cold = fill(&svg, "cold (50 samples, 25.00%)");
+        assert!(cold.starts_with("rgb(250,250,250)"), "{svg}");
+        let svg = text(flamegraph, &before_twice());
         let (_, frames) = svg.split_once("<svg id=\"frames\"").unwrap();
-        assert_eq!(
-            (
-                frames.matches("; 0.00%)").count(),
-                frames.matches("%; ").count()
-            ),
-            (5, 5)
-        );
+        assert_eq!(frames.matches("<rect").count(), 6);
+        assert_eq!(frames.matches("fill=\"rgb(250,250,250)\"").count(), 6);
+        assert_eq!(frames.matches("%; ").count(), 0);
+        // A number at the end of a name is no count.
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["worker 3"], 10);
+        let svg = text(flamegraph, &joined_of(&b.profile, &b.profile));
+        fill(&svg, "worker\u{a0}3 (10 samples, 100.00%)");
     }
 
     fn before_twice() -> Joined {
@@ -411,7 +478,7 @@ mod tests {
         let svg = text(flamegraph, &joined_of(&b.profile, &b.profile));
         assert_eq!(svg.matches("<title>f (").count(), 1, "{svg}");
         assert!(svg.contains("f\u{fffd}&lt;&amp; ("), "{svg}");
-        assert!(svg.contains("#\u{a0}a (1,000,000 "), "{svg}");
+        assert!(svg.contains("#\u{a0}a (50 samples, "), "{svg}");
     }
 
     #[test]

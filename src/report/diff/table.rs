@@ -6,7 +6,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::changes::{Change, Shares, changes};
 use super::{Joined, Options, Side};
-use crate::report::layout::{self, cut, fit};
+use crate::counted::counted;
+use crate::report::layout::{self, column, fit, fit_name};
 use crate::report::text::escaped;
 use crate::report::top::Sort;
 use crate::report::verdict;
@@ -38,7 +39,8 @@ pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resu
     for (list, how) in [(&grown, "more"), (&shrunk, "less")] {
         let (bold, end) = options.style.bold();
         let shown = list.len().min(limit);
-        let title = format!("{how} {what} time: {shown} of {} functions", list.len());
+        let all = counted(list.len(), "function");
+        let title = format!("{how} {what} time: {shown} of {all}");
         writeln!(out, "\n{bold}{title}{end}")?;
         if shown > 0 {
             columns.title(out)?;
@@ -59,16 +61,15 @@ pub fn about(joined: &Joined) -> Vec<String> {
     let mut lines = Vec::new();
     for (what, side) in sides {
         lines.push(format!("{what}: {}", escaped(&side.path.to_string_lossy())));
-        let mut verdict = verdict::opening(&side.about);
-        verdict.extend(verdict::naming(&side.naming));
+        let verdict = verdict::all(&side.about, &side.naming);
         lines.extend(verdict.into_iter().map(|line| format!("  {line}")));
     }
     let of = |(what, side): (&str, &Side)| match side.cpu_seconds() {
         Some(seconds) => format!(
-            "{what} {seconds:.2} s of CPU time, {} samples",
-            side.samples
+            "{what} {seconds:.2} s of CPU time, {}",
+            counted(side.samples, "sample")
         ),
-        None => format!("{what} {} samples", side.samples),
+        None => format!("{what} {}", counted(side.samples, "sample")),
     };
     lines.push(format!(
         "normalized: each in shares of its own sampled CPU time ({}); changes are in points, after minus before",
@@ -77,9 +78,27 @@ pub fn about(joined: &Joined) -> Vec<String> {
     if sides.iter().any(|(_, side)| side.weight == 0) {
         lines.push("one of them has no samples, so there is nothing to compare with".to_owned());
     }
+    if !joined.renamed.is_empty() {
+        let renamed = joined.renamed.iter();
+        let renamed = renamed.map(|(old, new)| format!("{} and {}", escaped(old), escaped(new)));
+        lines.push(format!(
+            "taken as the same before and after: {}",
+            renamed.collect::<Vec<_>>().join("; ")
+        ));
+    }
+    for (old, new, names) in joined.alike.iter().take(ALIKE) {
+        let (old, new) = (escaped(old), escaped(new));
+        lines.push(format!(
+            "not the same: {old} (before) and {new} (after) have {} of one name; --same {old}={new} takes them as one",
+            counted(*names, "function")
+        ));
+    }
     lines.push("~ within two standard errors: may well be chance".to_owned());
     lines
 }
+
+/// Modules that are told to look alike.
+const ALIKE: usize = 3;
 
 /// Narrowest column of function names, and of modules.
 const NAME_MIN: usize = 16;
@@ -187,8 +206,8 @@ impl<'a> Columns<'a> {
         writeln!(
             out,
             "{start}{line}{}  {}{end}",
-            fit(&text(change.function.1), self.module),
-            cut(&text(change.function.0), self.name)
+            column(&text(change.function.1), self.module, self.options.style),
+            fit_name(&text(change.function.0), self.name)
         )
     }
 }
@@ -236,7 +255,7 @@ mod tests {
         assert_eq!(
             tables,
             "
-more self time: 1 of 1 functions
+more self time: 1 of 1 function
  before    after     self    before    after    total        CPU s  module  function
  50.00%   75.00%   +25.00    50.00%   75.00%   +25.00        +1.00  mod     hot
 

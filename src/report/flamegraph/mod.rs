@@ -18,6 +18,8 @@ use crate::profile::Profile;
 use boxes::Boxes;
 use svg::Picture;
 
+pub(super) use svg::one_sample;
+
 /// What is at the bottom of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
@@ -102,8 +104,8 @@ mod tests {
             "#\u{a0}note-7 (8 samples, 100.00%)",
             "worker 3 (5 samples, 62.50%)",
             "odd_[k] (2 samples, 25.00%)",
-            "#\u{a0}1 (1 samples, 12.50%)",
-            "- (1 samples, 12.50%)",
+            "#\u{a0}1 (1 sample, 12.50%)",
+            "- (1 sample, 12.50%)",
         ] {
             assert!(text.contains(&format!("<title>{title}</title>")), "{title}");
         }

@@ -1,9 +1,12 @@
 //! Boxes to SVG.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::LazyLock;
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
+use regex::bytes::Regex;
 
 use crate::profile::About;
 use crate::report::palette::{Kind, Labels, Rgb};
@@ -69,6 +72,7 @@ impl Picture<'_> {
         lines.reverse();
         let mut svg = Vec::new();
         flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
+        let svg = one_sample(&svg);
         let at = memchr::memmem::find(&svg, FRAMES).unwrap_or(svg.len());
         let (before, frames) = svg.split_at(at);
         out.write_all(before)?;
@@ -88,7 +92,7 @@ impl Picture<'_> {
             parts.push(verdict::wall_second(about, first));
             parts.push(format!("{:.1} s", last.since(first) as f64 / 1e9));
         }
-        parts.push(format!("{} samples", about.samples_shown()));
+        parts.push(verdict::shown(about));
         if about.lost > 0 {
             parts.push(format!("{} lost", about.lost));
         }
@@ -133,6 +137,16 @@ impl Picture<'_> {
              </svg>\n",
             text::html(&self.title())
         )
+    }
+}
+
+/// What inferno draws, with `1 sample` for its `1 samples`. Names, which could have it too, come before what it is looked for in.
+pub(in crate::report) fn one_sample(svg: &[u8]) -> Cow<'_, [u8]> {
+    static ONE: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\(1 samples(, [0-9.]+%(?:; [-+0-9.]+%)?\)</title>)").ok());
+    match &*ONE {
+        Some(one) => one.replace_all(svg, &b"(1 sample$1"[..]),
+        None => Cow::Borrowed(svg),
     }
 }
 

@@ -167,6 +167,11 @@ function shown(count) {
   return count.toLocaleString("en-US");
 }
 
+/** A count with what it is of. */
+function counted(count, one) {
+  return `${shown(count)} ${one}${count === 1 ? "" : "s"}`;
+}
+
 function percent(part, whole) {
   return whole > 0 ? `${((100 * part) / whole).toFixed(2)} %` : "0 %";
 }

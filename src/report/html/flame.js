@@ -172,7 +172,7 @@ class FlameGraph {
     const { model } = this;
     const { own, total } = this.weights;
     const kind = model.kind(node);
-    const parts = [`${shown(total[node])} samples, ${percent(total[node], this.whole())}`];
+    const parts = [`${counted(total[node], "sample")}, ${percent(total[node], this.whole())}`];
     if (this.zoomed !== 0) parts.push(`${percent(total[node], total[this.zoomed])} of what is shown`);
     if (own[node] > 0) parts.push(`${shown(own[node])} in it itself`);
     if (kind !== MARK) parts.push([model.head.kinds[kind].label, model.module(node)].filter(Boolean).join(", "));

@@ -249,7 +249,7 @@ class HeatMap {
 
   tell(cell, event) {
     const time = `${seconds(this.time(cell))} s to ${seconds(this.time(cell + 1))} s`;
-    const text = `${shown(this.model.cells[cell])} samples`;
+    const text = counted(this.model.cells[cell], "sample");
     if (event?.pointerType === "mouse") showTip(event, text, time);
     else if (!event) document.getElementById("range").textContent = `${time}: ${text}`;
   }

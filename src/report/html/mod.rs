@@ -132,8 +132,7 @@ impl Collector {
 
 /// All of the verdict.
 fn lines(about: &About, naming: &Naming) -> Vec<String> {
-    let mut lines = verdict::opening(about);
-    lines.extend(verdict::naming(naming));
+    let mut lines = verdict::all(about, naming);
     lines.extend(verdict::warning(naming));
     lines
 }
@@ -145,7 +144,7 @@ fn facts(about: &About) -> String {
         facts.push(verdict::wall_second(about, first));
         facts.push(verdict::seconds(last.since(first)));
     }
-    facts.push(format!("{} samples", about.samples_shown()));
+    facts.push(verdict::shown(about));
     facts.push(format!("{} lost", about.lost));
     let events = about.events.iter();
     facts.extend(events.map(|e| format!("{} at {}", text::escaped(&e.name), e.rate)));

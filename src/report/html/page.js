@@ -83,7 +83,7 @@ class Table {
     more.textContent = `${shown(Math.min(ROWS_MORE, order.length - this.rows))} more of ${shown(order.length)}`;
     const showing = Math.min(this.rows, order.length);
     document.getElementById("top-note").textContent =
-      `${shown(showing)} of ${shown(order.length)} functions; shares are of ${shown(this.whole)} samples. ` +
+      `${shown(showing)} of ${counted(order.length, "function")}; shares are of ${counted(this.whole, "sample")}. ` +
       "Self: samples in the function; total: those of its callees too. A click on a name finds it in the graph.";
   }
 }
@@ -141,7 +141,7 @@ class Page {
     const { cells, cellNanoseconds } = this.model.head;
     const time = (cell) => seconds((cell * cellNanoseconds) / 1e9);
     const part = from === 0 && to === cells ? "All of it" : `${time(from)} s to ${time(to)} s`;
-    document.getElementById("range").textContent = `${part}: ${shown(weights.total[0])} samples`;
+    document.getElementById("range").textContent = `${part}: ${counted(weights.total[0], "sample")}`;
   }
 
   legend() {
@@ -200,7 +200,7 @@ class Page {
     let text = "";
     if (graph.found) {
       const { sum, whole } = graph.foundShare();
-      text = sum > 0 ? `${percent(sum, whole)} of what is shown: ${shown(sum)} samples` : "not found in what is shown";
+      text = sum > 0 ? `${percent(sum, whole)} of what is shown: ${counted(sum, "sample")}` : "not found in what is shown";
     }
     document.getElementById("matched").textContent = text;
   }

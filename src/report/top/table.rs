@@ -6,9 +6,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::count::{Counter, Counts, Entries};
 use super::{Entry, Options};
+use crate::counted::{are, counted};
 use crate::profile::{Names, Profile, SourceLine};
 use crate::report::groups::groups;
-use crate::report::layout::{self, cut, fit, fit_end, percent};
+use crate::report::layout::{self, column, cut, fit, fit_end, fit_name, percent};
 use crate::report::{text, verdict};
 
 /// Writes the verdict and the table.
@@ -24,19 +25,20 @@ pub fn write(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Re
     let entries = all.at_least(least);
     let rows = rows(profile, &entries, options);
     let mut lines = vec![format!(
-        "{} of {} functions; shares are of {} samples",
+        "{} of {}; shares are of {}",
         rows.len(),
-        functions,
-        entries.sum
+        counted(functions, "function"),
+        counted(entries.sum, "sample")
     )];
     if entries.list.len() < functions {
         lines.push(format!(
-            "{} functions below {} % in all are left out",
-            functions - entries.list.len(),
-            options.min_total
+            "{} below {} % in all {} left out",
+            counted(functions - entries.list.len(), "function"),
+            options.min_total,
+            are(functions - entries.list.len())
         ));
     }
-    lines.extend(of_none(&entries));
+    lines.extend(of_none(entries.of_none));
     layout::head(lines, options.style, out)?;
     let columns = Columns::new(&rows, options, 0);
     columns.title(out)?;
@@ -59,17 +61,20 @@ fn of_groups(
         .filter(|group| group.weight >= least)
         .collect();
     let mut lines = vec![format!(
-        "{} of {} groups; shares are of {total} samples",
+        "{} of {}; shares are of {}",
         shown.len(),
-        groups.len()
+        counted(groups.len(), "group"),
+        counted(total, "sample")
     )];
     if shown.len() < groups.len() {
         let rest = groups.iter().filter(|group| group.weight < least);
         let rest = rest.fold(0u64, |sum, group| sum.saturating_add(group.weight));
         lines.push(format!(
-            "{} groups below {} % are left out, {rest} samples ({:.2} %)",
-            groups.len() - shown.len(),
+            "{} below {} % {} left out, {} ({:.2} %)",
+            counted(groups.len() - shown.len(), "group"),
             options.min_percent,
+            are(groups.len() - shown.len()),
+            counted(rest, "sample"),
             percent(rest, total)
         ));
     }
@@ -83,11 +88,7 @@ fn of_groups(
         let rows = rows(profile, &entries, options);
         tables.push((group, rows, functions));
     }
-    if of_none_sum > 0 {
-        lines.push(format!(
-            "{of_none_sum} samples have no frames and belong to no function"
-        ));
-    }
+    lines.extend(of_none(of_none_sum));
     layout::head(lines, options.style, out)?;
     let all: Vec<&Line> = tables.iter().flat_map(|(_, rows, _)| rows).collect();
     let columns = Columns::new(&all, options, 2);
@@ -95,10 +96,11 @@ fn of_groups(
     for (group, rows, functions) in &tables {
         let (bold, end) = options.style.bold();
         let rest = format!(
-            "  {} samples, {:.2} %, {} of {functions} functions",
-            group.weight,
+            "  {}, {:.2} %, {} of {}",
+            counted(group.weight, "sample"),
             percent(group.weight, total),
-            rows.len()
+            rows.len(),
+            counted(*functions, "function")
         );
         let name = text::escaped(&group.name);
         let width = options.style.width.map_or(usize::MAX, |width| {
@@ -111,9 +113,15 @@ fn of_groups(
     Ok(())
 }
 
-fn of_none(entries: &Entries) -> Option<String> {
-    let count = entries.of_none;
-    (count > 0).then(|| format!("{count} samples have no frames and belong to no function"))
+/// What belongs to no function.
+fn of_none(count: u64) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("1 sample has no frames and belongs to no function".to_owned()),
+        _ => Some(format!(
+            "{count} samples have no frames and belong to no function"
+        )),
+    }
 }
 
 /// A line of a table.
@@ -159,7 +167,7 @@ fn source(names: &Names, source: SourceLine) -> String {
 const NAME_MIN: usize = 16;
 /// Narrowest columns of modules and of source lines.
 const TEXT_MIN: usize = 8;
-/// Widest column of modules; longer ones are cut.
+/// Widest column of modules; longer ones are cut on a terminal.
 const MODULE_MAX: usize = 40;
 /// Widest column of source lines.
 const SOURCE_MAX: usize = 60;
@@ -237,9 +245,9 @@ impl Columns {
             "",
             row.counts.own,
             row.counts.total,
-            fit(&row.module, self.module),
+            column(&row.module, self.module, self.options.style),
             self.source(&row.source),
-            cut(&row.name, self.name)
+            fit_name(&row.name, self.name)
         )
     }
 
@@ -319,7 +327,7 @@ self    self%  total   total%  module    function
         let text = render(&b.profile, options);
         let expected = "\
 # 2 of 3 groups; shares are of 100 samples
-# 1 groups below 2 % are left out, 1 samples (1.00 %)
+# 1 group below 2 % is left out, 1 sample (1.00 %)
   self    self%  total   total%  module  function
 
 big\\n-7  80 samples, 80.00 %, 2 of 3 functions

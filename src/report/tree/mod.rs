@@ -9,7 +9,7 @@ mod data;
 mod text;
 mod walk;
 
-pub use data::{csv, json};
+pub use data::{COLUMNS, csv, json};
 pub use text::write;
 
 use super::callers::Found;

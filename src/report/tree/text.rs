@@ -6,8 +6,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::walk::{Label, Node, Sums, Walk};
 use super::{Of, Options};
+use crate::counted::{are, counted};
 use crate::profile::{NameId, Names, Profile};
-use crate::report::layout::{self, Style, cut, percent};
+use crate::report::layout::{self, Style, fit_name, percent};
 use crate::report::weights::Functions;
 use crate::report::{text, verdict};
 
@@ -42,7 +43,10 @@ pub fn write(
 fn about(of: Of<'_>, options: Options, sums: Sums) -> Vec<String> {
     let mut lines = Vec::new();
     match of.found() {
-        None => lines.push(format!("call tree; shares are of {} samples", sums.all)),
+        None => lines.push(format!(
+            "call tree; shares are of {}",
+            counted(sums.all, "sample")
+        )),
         Some(found) => {
             let (what, note) = match of {
                 Of::Callers(_) => ("callers", "each is called by those below it"),
@@ -50,9 +54,9 @@ fn about(of: Of<'_>, options: Options, sums: Sums) -> Vec<String> {
             };
             lines.extend(found.explained());
             lines.push(format!(
-                "{what} of {} ({note}); shares are of the {} samples with it, {:.2} % of all {}",
+                "{what} of {} ({note}); shares are of the {} with it, {:.2} % of all {}",
                 found.title(),
-                sums.base,
+                counted(sums.base, "sample"),
                 percent(sums.base, sums.all),
                 sums.all
             ));
@@ -60,10 +64,11 @@ fn about(of: Of<'_>, options: Options, sums: Sums) -> Vec<String> {
     }
     if sums.left_out > 0 {
         lines.push(format!(
-            "{} calls below {} % are left out, {} samples ({:.2} %) in all",
-            sums.left_out,
+            "{} below {} % {} left out, {} ({:.2} %) in all",
+            counted(sums.left_out, "call"),
             options.min_percent,
-            sums.left_out_weight,
+            are(sums.left_out),
+            counted(sums.left_out_weight, "sample"),
             percent(sums.left_out_weight, sums.base)
         ));
     }
@@ -193,7 +198,7 @@ impl<'a> Lines<'a> {
             room.saturating_sub(used).max(8)
         });
         let (dim, plain) = self.style.dim();
-        let name = cut(&of.name, left);
+        let name = fit_name(&of.name, left);
         if let Some(module) = of.module
             && name.width() + module.width() + 2 <= left
         {
@@ -303,7 +308,7 @@ mod tests {
             render(Of::All, TWO),
             "\
 # call tree; shares are of 100 samples
-# 1 calls below 2 % are left out, 1 samples (1.00 %) in all
+# 1 call below 2 % is left out, 1 sample (1.00 %) in all
 samples   total%    self%
     100  100.00%    1.00%  all
      80   80.00%           ├─ main  mod

@@ -10,17 +10,23 @@ use perf_event::{Builder, Counter};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::workload::Mix;
+use crate::workload::{Mix, ROOT};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Contender {
     /// A sampling event that nobody reads.
     Floor,
+    /// As it is by default.
     Profiler,
+    ProfilerFp,
+    ProfilerDwarf,
+    ProfilerAuto,
     /// `perf record -g`.
     Perf,
     /// `perf record -g -z`.
     PerfZ,
+    /// `perf record --call-graph dwarf`.
+    PerfDwarf,
 }
 
 /// Programs and places.
@@ -37,6 +43,8 @@ pub struct Recorded {
     pub bytes: u64,
     pub samples: u64,
     pub lost: u64,
+    /// The share of samples with a stack that reaches the thread's first function.
+    pub to_root: Option<f64>,
 }
 
 impl Contender {
@@ -44,8 +52,12 @@ impl Contender {
         let all = [
             Contender::Floor,
             Contender::Profiler,
+            Contender::ProfilerFp,
+            Contender::ProfilerDwarf,
+            Contender::ProfilerAuto,
             Contender::Perf,
             Contender::PerfZ,
+            Contender::PerfDwarf,
         ];
         all.into_iter().find(|one| one.name() == name)
     }
@@ -54,8 +66,12 @@ impl Contender {
         match self {
             Contender::Floor => "floor",
             Contender::Profiler => "profiler",
+            Contender::ProfilerFp => "profiler-fp",
+            Contender::ProfilerDwarf => "profiler-dwarf",
+            Contender::ProfilerAuto => "profiler-auto",
             Contender::Perf => "perf",
             Contender::PerfZ => "perf-z",
+            Contender::PerfDwarf => "perf-dwarf",
         }
     }
 
@@ -63,13 +79,20 @@ impl Contender {
         match self {
             Contender::Floor => "a bare event",
             Contender::Profiler => "profiler record",
+            Contender::ProfilerFp => "profiler --unwind fp",
+            Contender::ProfilerDwarf => "profiler --unwind dwarf",
+            Contender::ProfilerAuto => "profiler --unwind auto",
             Contender::Perf => "perf record -g",
             Contender::PerfZ => "perf record -g -z",
+            Contender::PerfDwarf => "perf, call-graph dwarf",
         }
     }
 
     pub fn is_perf(self) -> bool {
-        matches!(self, Contender::Perf | Contender::PerfZ)
+        matches!(
+            self,
+            Contender::Perf | Contender::PerfZ | Contender::PerfDwarf
+        )
     }
 
     /// Where it records to.
@@ -90,13 +113,16 @@ impl Contender {
         let capture = self.capture(tools);
         let (hz, seconds) = (hz.to_string(), seconds.to_string());
         let target = match mix {
-            Mix::Deep => vec!["-p".to_owned(), pid.to_string()],
             Mix::Mixed => vec!["-a".to_owned()],
+            _ => vec!["-p".to_owned(), pid.to_string()],
         };
         let _ = fs::remove_file(&capture);
         let mut command = match self {
             Contender::Floor => return Ok(None),
-            Contender::Profiler => {
+            Contender::Profiler
+            | Contender::ProfilerFp
+            | Contender::ProfilerDwarf
+            | Contender::ProfilerAuto => {
                 let mut command = Command::new(&tools.profiler);
                 command.args([
                     "record",
@@ -108,15 +134,20 @@ impl Contender {
                     "-d",
                     &seconds,
                 ]);
+                if let Some((_, way)) = self.name().split_once('-') {
+                    command.args(["--unwind", way]);
+                }
                 command.arg("-o").arg(&capture).args(target);
                 command
             }
-            Contender::Perf | Contender::PerfZ => {
+            Contender::Perf | Contender::PerfZ | Contender::PerfDwarf => {
                 let mut command = Command::new(&tools.perf);
-                command.args(["record", "-g", "-F", &hz, "-e", &tools.event]);
-                if self == Contender::PerfZ {
-                    command.arg("-z");
-                }
+                command.args(["record", "-F", &hz, "-e", &tools.event]);
+                match self {
+                    Contender::PerfDwarf => command.args(["--call-graph", "dwarf"]),
+                    Contender::PerfZ => command.args(["-g", "-z"]),
+                    _ => command.arg("-g"),
+                };
                 command.arg("-o").arg(&capture).args(target);
                 command.args(["--", "sleep", &seconds]);
                 command
@@ -133,17 +164,60 @@ impl Contender {
     }
 
     /// What is in the capture.
-    pub fn recorded(self, tools: &Tools) -> Result<Recorded> {
+    pub fn recorded(self, tools: &Tools, mix: Mix) -> Result<Recorded> {
         let capture = self.capture(tools);
         let bytes = fs::metadata(&capture)
             .with_context(|| self.said(tools))?
             .len();
         let recorded = match self {
             Contender::Floor => Recorded::default(),
-            Contender::Profiler => in_capture(&tools.profiler, &capture)?,
-            Contender::Perf | Contender::PerfZ => in_perf_data(&tools.perf, &capture)?,
+            one if one.is_perf() => in_perf_data(&tools.perf, &capture)?,
+            _ => in_capture(&tools.profiler, &capture)?,
         };
-        Ok(Recorded { bytes, ..recorded })
+        let to_root = match mix {
+            // There threads of other programs are recorded too, and what is short begins elsewhere.
+            Mix::Mixed => None,
+            _ => self.to_root(tools, &capture)?,
+        };
+        Ok(Recorded {
+            bytes,
+            to_root,
+            ..recorded
+        })
+    }
+
+    /// The share of samples whose stack has the function that threads begin with.
+    fn to_root(self, tools: &Tools, capture: &Path) -> Result<Option<f64>> {
+        let mut command = if self.is_perf() {
+            let mut script = Command::new(&tools.perf);
+            script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]);
+            script
+        } else {
+            let mut report = Command::new(&tools.profiler);
+            report.args(["report", "--folded"]);
+            report
+        };
+        let output = command.arg(capture).stderr(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let counts: Vec<(u64, bool)> = if self.is_perf() {
+            // Stacks are apart by an empty line.
+            let stacks = text.split("\n\n").filter(|stack| !stack.trim().is_empty());
+            let is_root = |line: &str| line.split_whitespace().nth(1) == Some(ROOT);
+            stacks
+                .map(|stack| (1, stack.lines().any(is_root)))
+                .collect()
+        } else {
+            let line = |line: &str| {
+                let (stack, count) = line.rsplit_once(' ')?;
+                let reaches = stack.split(';').any(|frame| frame == ROOT);
+                Some((count.parse().ok()?, reaches))
+            };
+            text.lines().filter_map(line).collect()
+        };
+        let all: u64 = counts.iter().map(|(count, _)| count).sum();
+        let whole = counts.iter().filter(|(_, reaches)| *reaches);
+        let whole: u64 = whole.map(|(count, _)| count).sum();
+        Ok((all > 0).then(|| whole as f64 / all as f64))
     }
 
     pub fn said(self, tools: &Tools) -> String {
@@ -164,9 +238,9 @@ fn in_capture(profiler: &Path, capture: &Path) -> Result<Recorded> {
         number.with_context(|| format!("profiler info says nothing of {name}"))
     };
     Ok(Recorded {
-        bytes: 0,
         samples: number("samples")?,
         lost: number("lost")?,
+        ..Recorded::default()
     })
 }
 
@@ -188,9 +262,9 @@ fn in_perf_data(perf: &Path, capture: &Path) -> Result<Recorded> {
             .unwrap_or(0)
     };
     Ok(Recorded {
-        bytes: 0,
         samples: number("SAMPLE events"),
         lost: number("LOST events") + number("LOST_SAMPLES events"),
+        ..Recorded::default()
     })
 }
 

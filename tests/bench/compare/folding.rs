@@ -125,7 +125,7 @@ pub fn measure(args: &Args, tools: &Tools, has_perf: bool) -> Result<Value> {
     for source in sources {
         let command = source.command(tools, Mix::Deep, workload.pid(), HZ, args.fold)?;
         let used = measured::run(&mut command.context("no recorder")?)?;
-        let recorded = source.recorded(tools)?;
+        let recorded = source.recorded(tools, Mix::Mixed)?;
         let both = json!({ "recorder": used, "recorded": recorded });
         recordings.insert(source.name().into(), both);
     }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ use workload::{Mix, Workload};
 #[derive(Parser)]
 #[command(about = "Compares profiler record and report with perf (as root)")]
 struct Args {
-    /// What is recorded, at how many samples a second: deep:HZ (one process, -p) and mix:HZ (system-wide)
+    /// What is recorded, at how many samples a second: deep:HZ, nofp:HZ, nofpbig:HZ (one process, -p) and mix:HZ (system-wide)
     #[arg(
         long,
         value_delimiter = ',',
@@ -51,7 +51,7 @@ struct Args {
     /// Seconds of a window
     #[arg(long, default_value_t = 4.0)]
     window: f64,
-    /// floor, profiler, perf, perf-z
+    /// floor, profiler, profiler-fp, profiler-dwarf, profiler-auto (as --unwind has it), perf, perf-z, perf-dwarf
     #[arg(
         long,
         value_delimiter = ',',
@@ -94,11 +94,7 @@ struct Plan {
 
 fn plan(text: &str) -> Result<Plan> {
     let (mix, hz) = text.split_once(':').unwrap_or((text, "999"));
-    let mix = match mix {
-        "deep" => Mix::Deep,
-        "mix" => Mix::Mixed,
-        other => bail!("{other} is neither deep nor mix"),
-    };
+    let mix = Mix::named(mix).with_context(|| format!("{mix}: deep, nofp, nofpbig or mix"))?;
     let hz = hz
         .parse()
         .with_context(|| format!("{hz} is no frequency"))?;

@@ -84,8 +84,8 @@ fn spent() -> Result<Spent> {
 /// CPU seconds so far of what is recorded.
 fn sampled(workload: &Workload) -> Result<f64> {
     match workload.mix {
-        Mix::Deep => Ok(workload.done()?[0].cpu_ns as f64 / 1e9),
         Mix::Mixed => Ok(spent()?.busy),
+        _ => Ok(workload.done()?[0].cpu_ns as f64 / 1e9),
     }
 }
 
@@ -127,7 +127,7 @@ pub fn run(
                 let on = window(workload, seconds)?;
                 let (used, status) = recorder.finish()?;
                 ensure!(status.success(), "{}", contender.said(tools));
-                (on, used, contender.recorded(tools)?)
+                (on, used, contender.recorded(tools, workload.mix)?)
             }
         };
     let (wall, cpu) = (began.elapsed().as_secs_f64(), sampled(workload)? - before);

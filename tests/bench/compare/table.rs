@@ -27,6 +27,7 @@ pub fn compare(runs: &[Run], contenders: &[Contender]) -> Value {
             summary["bytes_a_sample"] = json!(of(
                 |run| run.recorded.bytes as f64 / run.recorded.samples as f64
             ));
+            summary["to_root"] = json!(Summary::of(own().filter_map(|run| run.recorded.to_root)));
             summary["lost"] = json!(own().map(|run| run.recorded.lost).sum::<u64>());
         }
         of_each.insert(contender.name().into(), summary);
@@ -70,7 +71,7 @@ fn above_floor(runs: &[Run], contender: Contender) -> Vec<f64> {
 /// Prints what [`compare`] has found.
 pub fn print(compared: &Value, contenders: &[Contender]) {
     println!(
-        "{:<18} {:>24} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>6}",
+        "{:<22} {:>18} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>8} {:>6}",
         "",
         "slow-down (mean, sd)",
         "p95",
@@ -80,6 +81,7 @@ pub fn print(compared: &Value, contenders: &[Contender]) {
         "peak RSS",
         "B/sample",
         "of exp.",
+        "to root",
         "lost"
     );
     for contender in contenders {
@@ -93,7 +95,7 @@ pub fn print(compared: &Value, contenders: &[Contender]) {
         let mean = show(percent("slow_down", "mean"), " %", 2);
         let sd = show(percent("slow_down", "deviation"), " %", 2);
         println!(
-            "{:<18} {:>24} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>6}",
+            "{:<22} {:>18} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>8} {:>6}",
             contender.says(),
             format!("{mean}, {sd}"),
             show(percent("slow_down", "p95"), " %", 2),
@@ -103,6 +105,7 @@ pub fn print(compared: &Value, contenders: &[Contender]) {
             show(median("peak_rss").map(|b| b / 1e6), " MB", 1),
             show(median("bytes_a_sample"), "", 1),
             show(percent("samples_of_expected", "median"), " %", 1),
+            show(percent("to_root", "median"), " %", 2),
             one["lost"]
                 .as_u64()
                 .map_or("-".into(), |lost| lost.to_string()),

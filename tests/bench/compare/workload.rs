@@ -19,7 +19,11 @@ use crate::support::measured::Running;
 pub enum Mix {
     /// One process of deep stacks, a thread for each CPU, and only that is recorded.
     Deep,
-    /// Beside it short processes, and the whole system is recorded.
+    /// The same, built without frame pointers.
+    NoFramePointers,
+    /// The same with half a KiB of stack more for each function.
+    LargeFrames,
+    /// As the first, beside it short processes, and the whole system is recorded.
     Mixed,
 }
 
@@ -30,6 +34,8 @@ impl Mix {
     pub fn name(self) -> &'static str {
         match self {
             Mix::Deep => "deep",
+            Mix::NoFramePointers => "nofp",
+            Mix::LargeFrames => "nofpbig",
             Mix::Mixed => "mix",
         }
     }
@@ -39,31 +45,60 @@ impl Mix {
             Mix::Deep => {
                 "-p of a process with a thread for each CPU, 4,096 call paths of 25 to 60 frames"
             }
+            Mix::NoFramePointers => "as deep, built without frame pointers: stacks of 1 to 3 KiB",
+            Mix::LargeFrames => {
+                "as deep, built without frame pointers and with large frames: stacks of 15 to 36 KiB"
+            }
             Mix::Mixed => "-a; a process as of deep, and 60 short processes a second",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Mix> {
+        let all = [
+            Mix::Deep,
+            Mix::NoFramePointers,
+            Mix::LargeFrames,
+            Mix::Mixed,
+        ];
+        all.into_iter().find(|one| one.name() == name)
+    }
+
+    /// Which of [`PROGRAMS`] has the deep stacks.
+    fn program(self) -> &'static str {
+        match self {
+            Mix::Deep | Mix::Mixed => "paths",
+            Mix::NoFramePointers => "paths_nofp",
+            Mix::LargeFrames => "paths_nofpbig",
         }
     }
 }
 
-/// Frame pointers, in leaf functions too: stacks are walked along them.
-const FLAGS: [&str; 4] = [
-    "-O2",
-    "-pthread",
-    "-fno-omit-frame-pointer",
-    "-mno-omit-leaf-frame-pointer",
+/// In leaf functions too.
+const WITH: [&str; 2] = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
+const WITHOUT: [&str; 2] = ["-fomit-frame-pointer", "-momit-leaf-frame-pointer"];
+/// Name, source, flags.
+const PROGRAMS: [(&str, &str, [&str; 2], &str); 4] = [
+    ("paths", "paths.c", WITH, "-O2"),
+    ("paths_nofp", "paths.c", WITHOUT, "-O2"),
+    ("paths_nofpbig", "paths.c", WITHOUT, "-DPAD=512"),
+    ("shorts", "shorts.c", WITH, "-O2"),
 ];
-const PROGRAMS: [&str; 2] = ["paths", "shorts"];
+/// The function that each thread begins with: a stack without it was cut.
+pub const ROOT: &str = "lane";
 /// As `lanes.h` has it.
 const LANE: usize = 64;
 
 /// Compiles the workloads into `work`.
 pub fn build(work: &Path) -> Result<()> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/workloads");
-    for program in PROGRAMS {
+    for (program, source, frames, more) in PROGRAMS {
         let status = Command::new("gcc")
-            .args(FLAGS)
+            .args(["-O2", "-pthread"])
+            .args(frames)
+            .arg(more)
             .arg("-o")
             .arg(work.join(program))
-            .arg(sources.join(program).with_extension("c"))
+            .arg(sources.join(source))
             .status()
             .context("gcc cannot be run: make deps")?;
         ensure!(status.success(), "{program} cannot be built");
@@ -187,7 +222,7 @@ pub struct Workload {
 impl Workload {
     pub fn start(mix: Mix, work: &Path) -> Result<Workload> {
         let cpus = std::thread::available_parallelism()?.get().min(64) as u32;
-        let mut parts = vec![Part::start(work, "paths", &[cpus])?];
+        let mut parts = vec![Part::start(work, mix.program(), &[cpus])?];
         if mix == Mix::Mixed {
             parts.push(Part::start(work, "shorts", &[2, SHORTS / 2])?);
         }

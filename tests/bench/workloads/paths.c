@@ -36,14 +36,27 @@ static inline __attribute__((always_inline)) void down(struct walk *walk) {
     __asm__ volatile("" : : : "memory"); // what was called is not the last thing done: it stays a call
 }
 
-#define STEP(n) NOINLINE static void step_##n(struct walk *walk) { down(walk); }
+/// PAD: bytes of the stack that each function keeps for itself.
+#ifdef PAD
+#define KEEP()                                                                                                     \
+    volatile char kept[PAD];                                                                                       \
+    kept[0] = 1;                                                                                                   \
+    __asm__ volatile("" : : "r"(kept) : "memory")
+#else
+#define KEEP()
+#endif
+#define STEP(n)                                                                                                    \
+    NOINLINE static void step_##n(struct walk *walk) {                                                            \
+        KEEP();                                                                                                    \
+        down(walk);                                                                                                \
+    }
 #define EIGHT(do, n) do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7)
 #define ALL(do) EIGHT(do, 0) EIGHT(do, 1) EIGHT(do, 2) EIGHT(do, 3) EIGHT(do, 4) EIGHT(do, 5) EIGHT(do, 6) EIGHT(do, 7)
 #define NAME(n) step_##n,
 ALL(STEP)
 static step *const steps[FUNCTIONS] = {ALL(NAME)};
 
-static void *lane(void *arg) {
+NOINLINE static void *lane(void *arg) {
     struct lane *lane = arg;
     uint64_t random = 88172645463325252u + (uintptr_t)arg;
     for (;;) {

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use bprof::capture::Reader;
+use bprof::capture::members::merge;
 use bprof::event::{Timestamp, sample_flags};
 use bprof::format::descriptor::{Descriptor, FrameKind};
 use bprof::format::frame::FrameCompressor;
@@ -120,6 +122,25 @@ pub fn build(parts: &[Part]) -> Vec<u8> {
     index::encode(&mut bytes, &entries);
     frame(&mut file, &bytes);
     file
+}
+
+/// A file of the capture and one of another host.
+pub fn beside_another(reader: &Reader) -> Vec<u8> {
+    let other = Reader::from_bytes(build(&[Part {
+        kind: 0,
+        segment: 0,
+        content: facts(&Header {
+            host: "another".to_owned(),
+            wall_offset_ns: 1_000_000_000,
+            ..header()
+        }),
+    }]));
+    let mut out = Vec::new();
+    match merge(&[reader, &other.expect("a capture")], &mut out) {
+        Ok(_) => out,
+        // More events than samples can tell apart, or a header that has no room for both.
+        Err(_) => build(&[]),
+    }
 }
 
 fn frame(file: &mut Vec<u8>, content: &[u8]) {

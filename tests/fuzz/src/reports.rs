@@ -14,7 +14,7 @@ use bprof::report::{
 use bprof::symbolize::Options;
 
 /// Files are looked for in an empty directory, so that nothing depends on the machine.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     static EMPTY: OnceLock<PathBuf> = OnceLock::new();
     let empty = EMPTY.get_or_init(|| {
         let dir = std::env::temp_dir().join(format!("bprof-fuzz-{}", std::process::id()));
@@ -38,7 +38,7 @@ pub fn is_plain(text: &[u8]) {
 }
 
 /// No element comes from a name, and every character is one XML has.
-fn is_xml(text: &[u8]) {
+pub(crate) fn is_xml(text: &[u8]) {
     let text = std::str::from_utf8(text).expect("reports are UTF-8");
     let odd = |c: char| {
         (c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{7f}'..='\u{9f}'))
@@ -147,8 +147,8 @@ fn tables(profile: &Profile) {
     }
 }
 
-/// All reports. The samples that one counts are those that the other shows.
-pub fn all(reader: &Reader) {
+/// All reports. The samples that one counts are those that the other shows. Gives the profile.
+pub fn all(reader: &Reader) -> Profile {
     let mut warn = |_: &str| ();
     let profile = pipeline::profile_with_missing(reader, options().into(), &mut (), &mut warn);
     let mut out = Vec::new();
@@ -203,4 +203,5 @@ pub fn all(reader: &Reader) {
     assert_eq!(summary.naming.kernel_total, profile.naming.kernel_total);
     assert_eq!(summary.naming.user_named, profile.naming.user_named);
     assert_eq!(summary.about.damaged_samples, profile.about.damaged_samples);
+    profile
 }

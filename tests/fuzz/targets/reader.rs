@@ -1,7 +1,7 @@
-//! Any bytes as a capture: opened, walked, verified, told about, reported.
+//! Any bytes as a capture: opened, walked, verified, told about, repaired.
 #![no_main]
 
-use bprof_fuzz::{mutate, reports};
+use bprof_fuzz::{agree, mutate, reports};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
@@ -9,5 +9,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    reports::read(data.to_vec());
+    if let Some(reader) = reports::read(data.to_vec()) {
+        agree::repaired(&reader);
+    }
 });

@@ -125,14 +125,28 @@ pub const SHADOW_DEBUG_FRAME: Program = program(
         "-fno-unwind-tables"
     ),
 );
+/// Doing little, so that it can be stepped through.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_STEPS: Program = program(
+    "shadow.c",
+    "shadow_steps",
+    without_frame_pointers!("-DSTEPS"),
+);
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_STEPS_STATIC: Program = program(
+    "shadow.c",
+    "shadow_steps_static",
+    without_frame_pointers!("-DSTEPS", "-static", "-no-pie"),
+);
 /// With more stack than is copied of one.
 #[cfg(target_arch = "x86_64")]
-pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=1000"]);
+pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=4000"]);
 #[cfg(target_arch = "x86_64")]
 pub const LIES: Program = program("lies.c", "lies", without_frame_pointers!());
 #[cfg(target_arch = "x86_64")]
 pub const BURN_NO_FP: Program =
     program("burn.rs", "burn_no_fp", &["-C", "force-frame-pointers=no"]);
+pub const HANG: Program = program("hang.c", "hang", &[]);
 pub const BAD_FILE: Program = program("badfile.c", "libbadfile.so", &["-shared", "-fPIC"]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);

@@ -247,7 +247,7 @@ fn hostile_names_break_no_export() {
     let bench = Bench::new();
     let mut s = usual(&bench.elf);
     let evil = s.process(200, 600);
-    let name = "x\n\t\"</script>\\\u{1b};\u{2028}";
+    let name = "x\n\t\"</script>\\\u{1b};\u{2028}\u{202e}\u{9b}";
     s.image(evil, 0, 0, name);
     s.sample(Taken {
         user: &[0x77],
@@ -269,6 +269,10 @@ fn hostile_names_break_no_export() {
         speedscope_totals(&case.export("--speedscope"), "nanoseconds", period),
         expected
     );
+    let speedscope = String::from_utf8(case.export("--speedscope")).unwrap();
+    let raw = |c: char| c.is_control() && c != '\n' || "\u{2028}\u{202e}".contains(c);
+    assert!(!speedscope.contains(raw), "{speedscope}");
+    assert!(speedscope.contains("\\u2028\\u202e\\u009b"), "{speedscope}");
     assert_eq!(firefox_totals(&case.export("--firefox")).0, expected);
     let text = Run::report(&["--perf-script"], &case.capture).ok();
     assert!(

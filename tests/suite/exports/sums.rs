@@ -1,8 +1,10 @@
 //! Every view is of the same samples: sums are equal everywhere, and what a function has is the same in each.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
 use bprof::event::sample_flags;
 use bprof::profile::Profile;
 use bprof::report::tree::{self, Of};
@@ -198,7 +200,96 @@ fn sums_are_equal_in_all_views() {
             .map(|p| number(&p["endValue"]));
         assert_eq!(ends.sum::<u64>(), sum * period, "{shown}");
         assert_eq!(firefox_totals(&case.export("--firefox")).1, sum, "{shown}");
+
+        let rows = csv(&printed(&case, &["--tree", "--csv", "--min-percent", "0"]));
+        let column = |name: &str| rows[0].iter().position(|title| title == name).unwrap();
+        let own = rows.iter().skip(1);
+        let own = own.map(|row| row[column("self")].parse::<u64>().unwrap());
+        assert_eq!(own.sum::<u64>(), sum, "{shown}");
+
+        let all = format!("<title>all ({} samples, 100%)</title>", grouped(sum));
+        for form in [&[][..], &["--inverted"], &["--flamechart"]] {
+            let svg = printed(&case, &[&["--flamegraph", "-"], form].concat());
+            assert!(svg.contains(&all), "{shown} {form:?}: {all}");
+        }
+        assert_eq!(of_page(&printed(&case, &["--html", "-"])), sum, "{shown}");
+        compared(&case, sum);
     }
+}
+
+/// A number as pictures have it.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let parts = digits.as_bytes().rchunks(3).rev();
+    let parts = parts.map(|part| String::from_utf8(part.to_vec()).unwrap());
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// The sum of all weights in a page's data, read as data.js does.
+fn of_page(page: &str) -> u64 {
+    let (_, data) = page.split_once(" id=\"data\">").unwrap();
+    let (data, _) = data.split_once('<').unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(data.trim())
+        .unwrap();
+    let mut content = Vec::new();
+    flate2::read::GzDecoder::new(&bytes[..])
+        .read_to_end(&mut content)
+        .unwrap();
+    let mut at = 0;
+    let mut next = |skip: usize| {
+        at += skip;
+        let (mut value, mut shift) = (0u64, 0);
+        loop {
+            let byte = content[at];
+            at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return (value, at);
+            }
+        }
+    };
+    let (length, begins) = next(0);
+    let length = length as usize;
+    let head: Value = serde_json::from_slice(&content[begins..begins + length]).unwrap();
+    let count = |name: &str| number(&head[name]);
+    let before = 2 * count("nodes") + count("cells") + count("entries");
+    let mut skip = length;
+    for _ in 0..before {
+        next(std::mem::take(&mut skip));
+    }
+    (0..count("entries")).map(|_| next(0).0).sum()
+}
+
+/// A comparison of a capture with itself has its sum on both sides, in every form.
+fn compared(case: &Case, sum: u64) {
+    let diff = ["--diff", case.capture.to_str().unwrap()];
+    let of = |options: &[&str]| printed(case, &[&diff[..], options].concat());
+    let document: Value = serde_json::from_str(&of(&["--json"])).unwrap();
+    for side in ["before", "after"] {
+        assert_eq!(number(&document[side]["weight"]), sum, "{side}");
+    }
+    let folded = of(&["--folded"]);
+    let before = folded.lines().map(|line| {
+        let (stack, _) = line.rsplit_once(' ').unwrap();
+        stack.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
+    });
+    assert_eq!((before.sum::<u64>(), counts(&folded)), (sum, sum));
+    let of_one = of_json(&parsed(case, &["--json"]));
+    let own_of_one: u64 = of_one.values().map(|(own, _)| own).sum();
+    let functions = document["functions"].as_array().unwrap();
+    let own = functions.iter().map(|f| number(&f["self"]["after"]));
+    assert_eq!(own.sum::<u64>(), own_of_one);
+    let rows = csv(&of(&["--csv"]));
+    let own = rows
+        .iter()
+        .skip(1)
+        .map(|row| row[1].parse::<u64>().unwrap());
+    assert_eq!(own.sum::<u64>(), own_of_one);
+    let svg = of(&["--flamegraph", "-"]);
+    let all = format!("<title>all ({} samples, 100%)</title>", grouped(sum));
+    assert!(svg.contains(&all), "{all}");
 }
 
 #[test]

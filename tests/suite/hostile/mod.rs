@@ -3,6 +3,8 @@
 mod bounded;
 mod cost;
 mod files;
+mod memory;
+mod mutated;
 
 use std::fs;
 use std::io::Read;

@@ -180,7 +180,7 @@ fn the_capture_is_written_like_any_other() {
     let run = run_on(&golden("calls.data"));
     assert_eq!(run.code, Some(0), "{}", run.err);
     assert!(
-        run.out.contains("samples of 1 processes; lost 0"),
+        run.out.contains("samples of 1 process; lost 0"),
         "{}",
         run.out
     );

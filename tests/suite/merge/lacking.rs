@@ -67,7 +67,7 @@ fn a_repair_says_which_captures_are_missing() {
         assert_eq!(run.code, Some(0), "{}", run.err);
         assert!(
             run.out
-                .contains("left out: 1 captures of which nothing is there or can be read"),
+                .contains("left out: 1 capture of which nothing is there or can be read"),
             "{}",
             run.out
         );

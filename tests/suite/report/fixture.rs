@@ -291,7 +291,7 @@ impl Scene {
                 task,
                 user: sample.user,
                 kernel: sample.kernel,
-                weight: 1,
+                weight: sample.weight,
                 flags: sample.flags,
                 event: 0,
             })
@@ -352,6 +352,7 @@ pub struct Taken<'a> {
     pub user: &'a [u64],
     pub kernel: &'a [u64],
     pub flags: u8,
+    pub weight: u64,
 }
 
 impl Taken<'_> {
@@ -366,6 +367,7 @@ impl Taken<'_> {
             user: &[],
             kernel: &[],
             flags: 0,
+            weight: 1,
         }
     }
 }

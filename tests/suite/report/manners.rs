@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use super::fixture::{Bench, Run, Scene, Taken, profiler, usual};
+use super::fixture::{Bench, Run, Scene, Taken, profiler, subcommand, usual};
 
 const FOLDED: &str = "app-100;main;mid;leaf 2\n";
 
@@ -159,6 +159,48 @@ fn wrong_usage_is_exit_2() {
         help.contains("Examples:") && help.contains("--symfs"),
         "{help}"
     );
+}
+
+/// `info`, `verify`, `pack` and `repair` take the capture that `record` writes, as `report` does, and say so.
+#[test]
+fn commands_without_a_file_take_that_of_the_usual_name() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    let empty = bench.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let commands: [(&str, &[&str]); 4] = [
+        ("info", &["--json"]),
+        ("verify", &[]),
+        ("repair", &["-o", "good.bprof"]),
+        ("pack", &[]),
+    ];
+    for (command, options) in commands {
+        let mut unnamed = subcommand(command, options);
+        let run = Run::of(unnamed.current_dir(bench.dir.path()));
+        assert!(run.err.contains("run.bprof"), "{command}: {}", run.err);
+        let out = run.ok();
+        if command != "pack" {
+            let mut named = subcommand(command, options);
+            if command == "repair" {
+                fs::remove_file(bench.path("good.bprof")).unwrap();
+            }
+            let named = Run::of(named.arg(&capture).current_dir(bench.dir.path())).ok();
+            assert_eq!(out, named, "{command}");
+        }
+        let run = Run::of(subcommand(command, options).current_dir(&empty));
+        assert_eq!(run.code, Some(1), "{command}");
+        let told = "no capture was named, and run.bprof is what is taken then: profiler ";
+        assert!(run.err.contains(told), "{command}: {}", run.err);
+        assert_eq!(run.err.lines().count(), 1, "{command}: {}", run.err);
+        let help = Run::of(&mut subcommand(command, &["--help"])).ok();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            help.contains("run.bprof where none is named"),
+            "{command}: {help}"
+        );
+    }
+    let info = Run::of(subcommand::<&str>("info", &[]).arg(&capture)).ok();
+    assert!(info.contains("\npacked        hits: "), "{info}");
 }
 
 #[test]

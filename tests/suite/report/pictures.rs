@@ -40,8 +40,8 @@ fn every_form_has_all_samples() {
     for title in [
         "all (6 samples, 100%)",
         "app-100 (5 samples, 83.33%)",
-        "[truncated] (1 samples, 16.67%)",
-        "do_syscall_64 (1 samples, 16.67%)",
+        "[truncated] (1 sample, 16.67%)",
+        "do_syscall_64 (1 sample, 16.67%)",
     ] {
         assert!(plain.contains(&title.to_owned()), "{title} in {plain:?}");
     }
@@ -51,7 +51,7 @@ fn every_form_has_all_samples() {
         "leaf (3 samples, 50.00%)",
         "mid (3 samples, 50.00%)",
         "main (2 samples, 33.33%)",
-        "[truncated] (1 samples, 16.67%)",
+        "[truncated] (1 sample, 16.67%)",
         "app-100 (2 samples, 33.33%)",
     ] {
         assert!(
@@ -63,8 +63,8 @@ fn every_form_has_all_samples() {
     for title in [
         "all (6 samples, 100%)",
         "app 100/100 (4 samples, 66.67%)",
-        "worker 100/101 (app) (1 samples, 16.67%)",
-        "kworker/0:1 7/7 (1 samples, 16.67%)",
+        "worker 100/101 (app) (1 sample, 16.67%)",
+        "kworker/0:1 7/7 (1 sample, 16.67%)",
         "leaf (2 samples, 33.33%)",
     ] {
         assert!(chart.contains(&title.to_owned()), "{title} in {chart:?}");

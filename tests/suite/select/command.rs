@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::report::fixture::{Bench, Run, profiler, usual};
+use crate::report::fixture::{Bench, Run, Taken, profiler, usual};
 use crate::select::scene;
 
 fn count(folded: &str) -> u64 {
@@ -22,7 +22,7 @@ fn every_view_is_of_the_selection_and_says_so() {
         "# selected: pid 7: 1 of 6 samples\n",
         "# truncated stacks: in 0 samples\n",
         "# frames named: user none sampled, kernel 50.0 % (1 of 2)\n",
-        "shares are of 1 samples\n",
+        "shares are of 1 sample\n",
     ] {
         assert!(top.contains(line), "{line}: {top}");
     }
@@ -117,6 +117,36 @@ fn questions_combine() {
         by_thread,
         "app-100;main;mid;leaf 2\nworker-101;main;mid 1\n"
     );
+}
+
+/// A program that is not known is asked for as it is shown.
+#[test]
+fn what_is_not_known_is_selected_by_what_stands_for_it() {
+    let bench = Bench::new();
+    let mut s = usual(&bench.elf);
+    let unknown = s.process(9, 900);
+    s.image(unknown, 0, 0, "a");
+    s.sample(Taken {
+        user: &[0x1000],
+        ..Taken::of(unknown, 9, "a", 2_020_000_000)
+    });
+    let capture = bench.capture("run.bprof", &s.finish());
+    let count = |options: &[&str]| {
+        let options = [&["--folded", "--by", "exe"], options].concat();
+        Run::report(&options, &capture).ok()
+    };
+    assert_eq!(count(&["--exe", "?"]), "?;[unknown] 1\n");
+    let kernel = count(&["--exe", "[kernel thread]"]);
+    assert!(
+        kernel.starts_with("[kernel thread];") && kernel.lines().count() == 1,
+        "{kernel}"
+    );
+    let all = Run::report(&["--folded", "--by", "cgroup"], &capture).ok();
+    let unknown = Run::report(&["--folded", "--by", "cgroup", "--cgroup", "?"], &capture).ok();
+    assert_eq!(unknown, all);
+    let help = Run::of(&mut profiler(&["--help"])).ok();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("`?` is one that is not known"), "{help}");
 }
 
 #[test]
@@ -235,7 +265,10 @@ fn losses_of_a_time_are_those_of_its_frames() {
     };
     // What is known of the whole capture stays.
     let samples = line(&whole, "# samples: ");
-    assert_eq!(line(&part, "# samples: "), samples);
+    for of in ["# samples: ", "; lost: "] {
+        let samples = [&whole, &part].map(|text| number(&line(text, "# samples: "), of));
+        assert_eq!(samples[0], samples[1], "{of}");
+    }
     let of_time = line(&part, "# selected: time ..50%: ");
     let lost = number(&of_time, "; lost in the frames of that time: ");
     assert!(lost > 0 && lost < number(&samples, "; lost: "), "{of_time}");

@@ -1,6 +1,7 @@
 //! Selections of random captures: both ways through a capture agree, parts add up to the whole, and each question selects what it
 //! says.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use bprof::event::{Pid, Timestamp};
@@ -98,6 +99,9 @@ fn both_ways_through_a_capture_select_the_same() {
         assert_same(&of_profile(&counted), &streamed, &what);
         assert_eq!(counted.about.selected, summary.about.selected, "{what}");
         assert_eq!(counted.about.losses, summary.about.losses, "{what}");
+        assert_eq!(counted.about.weight, summary.about.weight, "{what}");
+        assert_eq!(counted.about.truncated, summary.about.truncated, "{what}");
+        assert!(counted.about.truncated.is_some(), "{what}");
         assert_eq!(counted.about.lost, summary.about.lost, "{what}");
         let naming = |n: &bprof::profile::Naming| {
             let all = (n.user_named, n.user_total, n.kernel_named, n.kernel_total);
@@ -330,4 +334,40 @@ fn damage_elsewhere_does_no_harm_to_a_time() {
     );
     let whole = profile(&damaged, request(Selection::default(), By::Process));
     assert_eq!(whole.about.damage.len(), 1);
+}
+
+/// Each group can be asked for by what it is called, also where that stands for what is not known.
+#[test]
+fn every_group_is_selected_as_it_is_shown() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..20 {
+        let reader = scene::reader(seed);
+        for by in [By::Exe, By::Cgroup] {
+            let all = of_profile(&profile(&reader, request(Selection::default(), by)));
+            let root = |line: &str| line.split(';').next().unwrap().to_owned();
+            let groups: BTreeSet<String> = all.keys().map(|line| root(line)).collect();
+            for group in groups {
+                let mut asked = Selection::default();
+                match by {
+                    By::Exe => asked.exes = vec![group.parse().unwrap()],
+                    _ => asked.cgroups = vec![group.clone()],
+                }
+                let selected = of_profile(&profile(&reader, request(asked, by)));
+                let below = format!("{group}/");
+                let is_in =
+                    |root: &str| root == group || by == By::Cgroup && root.starts_with(&below);
+                let expected = all.iter().filter(|(line, _)| is_in(&root(line)));
+                let expected: Lines = expected.map(|(line, n)| (line.clone(), *n)).collect();
+                assert_same(
+                    &selected,
+                    &expected,
+                    &format!("seed {seed}: {by:?} {group}"),
+                );
+                seen.insert(group);
+            }
+        }
+    }
+    for group in ["?", "[kernel thread]", "app", "/user"] {
+        assert!(seen.contains(group), "{group} in {seen:?}");
+    }
 }

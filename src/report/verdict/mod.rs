@@ -1,22 +1,38 @@
 //! How complete a report is: the lines that open each of them.
+//!
+//! ```text
+//! samples  how many, what they count for, why there are none      naming  which frames have names, and what lacks
+//! ```
+
+mod naming;
+mod samples;
 
 use jiff::Timestamp as Wall;
 
 use crate::event::{LossClass, Timestamp};
-use crate::profile::{About, Naming, Profile, Reason, counted_event};
+use crate::profile::{About, Naming, Profile, counted_event};
 
 use super::text::escaped;
+use crate::counted::{are, counted};
 
-/// Files without names that are listed.
-const FILES: usize = 5;
+pub use naming::{naming, warning};
+use samples::{counting_for, in_samples, no_samples};
+pub(super) use samples::{samples, shown};
+
 /// Damaged places that are listed.
 const DAMAGES: usize = 5;
 
-/// Everything, for views that come after all samples were read.
+/// Everything, for views that come after all samples were read and add them up.
 pub fn whole(profile: &Profile) -> Vec<String> {
-    let mut lines = opening(&profile.about);
-    lines.extend(naming(&profile.naming));
+    let mut lines = all(&profile.about, &profile.naming);
     lines.extend(several_events(&profile.about));
+    lines
+}
+
+/// Everything that is known when all samples were read.
+pub fn all(about: &About, named: &Naming) -> Vec<String> {
+    let mut lines = opening(about);
+    lines.extend(naming(named));
     lines
 }
 
@@ -41,10 +57,10 @@ fn several_events(about: &About) -> Option<String> {
 pub fn opening(about: &About) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "host: {}, {}, {} CPUs; recorded by {}",
+            "host: {}, {}, {}; recorded by {}",
             escaped(&about.host),
             escaped(&about.kernel),
-            about.cpus,
+            counted(about.cpus, "CPU"),
             escaped(&about.tool)
         ),
         format!(
@@ -62,6 +78,7 @@ pub fn opening(about: &About) -> Vec<String> {
         ));
     }
     lines.push(samples(about));
+    lines.extend(no_samples(about));
     lines.extend(selection(about));
     lines.extend(losses(about));
     lines.extend(truncated(about));
@@ -88,10 +105,9 @@ pub fn selection(about: &About) -> Vec<String> {
         let what = selected.what.join(", ");
         let mut line = format!("selected: {}", escaped(&what));
         if let Some(samples) = selected.samples {
-            line.push_str(&format!(": {samples} of {} samples", about.samples));
-            if selected.weight > samples {
-                line.push_str(&format!(", which count as {}", selected.weight));
-            }
+            let all = counted(about.samples, "sample");
+            line.push_str(&format!(": {samples} of {all}"));
+            line.push_str(&counting_for(samples, selected.weight));
         }
         match selected.lost {
             _ if selected.samples.is_none() => {}
@@ -111,27 +127,24 @@ pub fn selection(about: &About) -> Vec<String> {
     lines
 }
 
-/// How many stacks were cut, as far as it is known of what was asked for.
+/// How many stacks are cut, as soon as they are counted.
 fn truncated(about: &About) -> Option<String> {
-    let count = match &about.selected {
-        None => about.truncated,
-        Some(selected) => {
-            selected.samples?;
-            selected.truncated
-        }
-    };
+    let count = about.truncated?;
     Some(format!("truncated stacks: {}", in_samples(count)))
 }
 
-/// What only the end knows of a part that was asked for.
-pub fn selected(about: &About) -> Vec<String> {
-    match about.selected {
+/// What only the end knows, of views that begin before all samples were read: their opening goes without it.
+pub fn closing(about: &About, named: &Naming) -> Vec<String> {
+    let mut lines = match about.selected {
+        Some(_) => selection(about),
+        None if about.weight > about.samples => vec![samples(about)],
         None => Vec::new(),
-        Some(_) => selection(about)
-            .into_iter()
-            .chain(truncated(about))
-            .collect(),
-    }
+    };
+    lines.extend(no_samples(about));
+    lines.extend(losses(about));
+    lines.extend(truncated(about));
+    lines.extend(naming(named));
+    lines
 }
 
 /// What was lost or left out, by cause.
@@ -165,103 +178,11 @@ pub fn losses(about: &About) -> Vec<String> {
     [lost, other, ended, partly].into_iter().flatten().collect()
 }
 
-/// How frames were named.
-pub fn naming(naming: &Naming) -> Vec<String> {
-    let share = |what: &str, named: u64, total: u64| {
-        if total == 0 {
-            return format!("{what} none sampled");
-        }
-        let percent = named as f64 * 100.0 / total as f64;
-        format!("{what} {percent:.1} % ({named} of {total})")
-    };
-    let mut line = format!(
-        "frames named: {}, {}",
-        share("user", naming.user_named, naming.user_total),
-        share("kernel", naming.kernel_named, naming.kernel_total)
-    );
-    if naming.unverified > 0 {
-        line.push_str(&format!("; {} unverified (no build ID)", naming.unverified));
-    }
-    let mut lines = vec![line];
-    if naming.ended_early > 0 {
-        lines.push(format!(
-            "stacks that ended early: {} (usually of code built without frame pointers: record it with --unwind auto)",
-            in_samples(naming.ended_early)
-        ));
-    }
-    if naming.before_exec > 0 {
-        lines.push(format!(
-            "user stacks left out: {} inside execve (of the program before)",
-            in_samples(naming.before_exec)
-        ));
-    }
-    if !naming.unnamed.is_empty() {
-        let reasons: Vec<String> = naming
-            .unnamed
-            .iter()
-            .map(|(reason, count)| format!("{} {count}", reason.label()))
-            .collect();
-        lines.push(format!("frames without a name: {}", reasons.join(", ")));
-    }
-    for file in naming.files.iter().take(FILES) {
-        let id = file
-            .build_id
-            .as_ref()
-            .map_or("no build ID".to_owned(), |id| format!("build ID {id}"));
-        let detail = file.detail.as_ref();
-        lines.push(format!(
-            "  {} ({id}): {}, {} frames{}",
-            escaped(&file.path),
-            file.reason.label(),
-            file.frames,
-            detail.map_or_else(String::new, |detail| format!("; {}", escaped(detail)))
-        ));
-    }
-    if naming.files.len() > FILES {
-        lines.push(format!("  and {} more files", naming.files.len() - FILES));
-    }
-    lines
-}
-
 /// A warning where nothing was selected, which is not to be taken for an idle machine.
 pub fn nothing_selected(about: &About) -> Option<String> {
     let selected = about.selected.as_ref()?;
     let is_empty = selected.samples == Some(0);
     is_empty.then(|| format!("nothing is selected: {}", selected.nothing.join("; ")))
-}
-
-/// A warning when most user frames have no name.
-pub fn warning(naming: &Naming) -> Option<String> {
-    let percent = naming.user_percent()?;
-    (percent < 50.0).then(|| {
-        // Files help only where it is files that lack.
-        let unnamed = naming.user_total.saturating_sub(naming.user_named);
-        let of_files: u64 = naming.files.iter().map(|file| file.frames).sum();
-        let of_user = naming
-            .unnamed
-            .iter()
-            .filter(|(reason, _)| **reason != Reason::NoKernelSymbol);
-        let most = of_user.max_by_key(|(_, count)| **count);
-        let advice = match (naming.files.first(), most) {
-            (Some(file), _) if of_files >= unnamed.div_ceil(2) => {
-                let path = escaped(&file.path);
-                match file.reason {
-                    Reason::NoSymbol => format!(
-                        "; most are missing in {path}, which has no symbols for them: install its debug symbols or \
-                         build it with symbols"
-                    ),
-                    reason => format!(
-                        "; {path} is needed most ({}): bring the recorded file and use --symfs DIR, or run \
-                         profiler pack on the machine that has it; --missing lists all",
-                        reason.label()
-                    ),
-                }
-            }
-            (_, Some((reason, _))) => format!("; most of the others: {}", reason.label()),
-            (_, None) => String::new(),
-        };
-        format!("warning: only {percent:.1} % of the user frames have names{advice}")
-    })
 }
 
 /// `time` on the wall clock: UTC, RFC 3339, nanoseconds.
@@ -281,11 +202,6 @@ pub(super) fn wall_second(about: &About, time: Timestamp) -> String {
         Ok(wall) => wall.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
         Err(_) => wall_time(about, time),
     }
-}
-
-fn in_samples(count: u64) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("in {count} sample{plural}")
 }
 
 fn is_of_unwinding(class: LossClass) -> bool {
@@ -309,41 +225,23 @@ fn events(about: &About) -> String {
     }
 }
 
+/// Seconds with milliseconds.
 pub(super) fn seconds(nanoseconds: u64) -> String {
     format!("{:.3} s", nanoseconds as f64 / 1e9)
 }
 
-fn samples(about: &About) -> String {
-    let lowered = about.losses.contains_key(&LossClass::RateChanged);
-    let mut line = format!("samples: {}", about.samples);
-    if lowered && about.weight > about.samples {
-        line.push_str(&format!(
-            ", which count as {} because the rate was lowered",
-            about.weight
-        ));
-    }
-    line.push_str(&format!("; lost: {}", about.lost));
-    if about.lost > 0 {
-        // Both as if sampled at the rate asked for.
-        let kept = if lowered { about.weight } else { about.samples };
-        let taken = kept.max(about.samples) as f64 + about.lost as f64;
-        line.push_str(&format!(
-            " ({:.1} % of those taken)",
-            about.lost as f64 * 100.0 / taken
-        ));
-    }
-    line
-}
-
+/// Whether the capture is whole, and what ended it.
 pub(super) fn completeness(about: &About) -> String {
     let mut line = match &about.ended {
         _ if about.is_damaged() => format!(
-            "capture: DAMAGED, this report is partial; {} samples are in damaged frames",
-            about.damaged_samples
+            "capture: DAMAGED, this report is partial; {} {} in damaged frames",
+            counted(about.damaged_samples, "sample"),
+            are(about.damaged_samples)
         ),
         Some(reason) => match about.losses.get(&LossClass::DamagedFrames) {
             Some(frames) => format!(
-                "capture: repaired, without {frames} damaged frames; recording ended by {}",
+                "capture: repaired, without {}; recording ended by {}",
+                counted(*frames, "damaged frame"),
                 escaped(reason)
             ),
             None => format!("capture: complete, ended by {}", escaped(reason)),
@@ -355,8 +253,9 @@ pub(super) fn completeness(about: &About) -> String {
     };
     if about.cut_bytes > 0 {
         line.push_str(&format!(
-            "; {} bytes at its end are not a whole frame",
-            about.cut_bytes
+            "; {} at its end {} not a whole frame",
+            counted(about.cut_bytes, "byte"),
+            are(about.cut_bytes)
         ));
     }
     line
@@ -365,10 +264,9 @@ pub(super) fn completeness(about: &About) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::BuildId;
-    use crate::profile::{Event, FileProblem};
+    use crate::profile::Event;
 
-    fn about() -> About {
+    pub(super) fn about() -> About {
         About {
             host: "web1".into(),
             kernel: "Linux 6.18.0 x86_64".into(),
@@ -389,7 +287,7 @@ mod tests {
                 (LossClass::UserTruncated, 3),
             ]
             .into(),
-            truncated: 3,
+            truncated: Some(3),
             ended: Some("the time asked for".into()),
             ..About::default()
         }
@@ -434,29 +332,6 @@ mod tests {
 
     /// Lost samples count for what they would have counted for, so they are compared with weights.
     #[test]
-    fn samples_of_a_lowered_rate_say_what_they_count_as() {
-        let mut lowered = About {
-            weight: 1900,
-            ..about()
-        };
-        lowered.losses.insert(LossClass::RateChanged, 2);
-        let lines = opening(&lowered);
-        assert_eq!(
-            lines[3..6],
-            [
-                "samples: 900, which count as 1900 because the rate was lowered; lost: 100 (5.0 % of those taken)",
-                "lost by cause: ring full 100",
-                "left out or missing: idle 7, rate changed to keep the CPU limit 2",
-            ]
-        );
-        lowered.losses.remove(&LossClass::RateChanged);
-        assert_eq!(
-            opening(&lowered)[3],
-            "samples: 900; lost: 100 (10.0 % of those taken)"
-        );
-    }
-
-    #[test]
     fn cut_and_damaged_captures_say_so() {
         let cut = About {
             ended: None,
@@ -487,61 +362,6 @@ mod tests {
         assert!(lines.contains(&"  offset 4: bad checksum".to_owned()));
         assert_eq!(lines.last().unwrap(), "  and 2 more");
         assert!(lines.iter().all(|l| !l.contains('\n')));
-    }
-
-    #[test]
-    fn names_are_counted_and_missing_files_are_named() {
-        let naming_ = Naming {
-            user_named: 40,
-            user_total: 100,
-            kernel_named: 5,
-            kernel_total: 5,
-            unverified: 4,
-            unnamed: [(Reason::FileMissing, 50), (Reason::NoSymbol, 10)].into(),
-            files: vec![FileProblem {
-                path: "/usr/lib/libx.so".into(),
-                build_id: BuildId::new(&[0xab, 0xcd]),
-                reason: Reason::FileMissing,
-                frames: 50,
-                detail: None,
-            }],
-            ended_early: 3,
-            before_exec: 2,
-        };
-        assert_eq!(
-            naming(&naming_),
-            [
-                "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
-                "stacks that ended early: in 3 samples (usually of code built without frame pointers: record it with --unwind auto)",
-                "user stacks left out: in 2 samples inside execve (of the program before)",
-                "frames without a name: file missing 50, no symbol 10",
-                "  /usr/lib/libx.so (build ID abcd): file missing, 50 frames",
-            ]
-        );
-        assert_eq!(
-            warning(&naming_).unwrap(),
-            "warning: only 40.0 % of the user frames have names; /usr/lib/libx.so is needed most \
-             (file missing): bring the recorded file and use --symfs DIR, or run profiler pack on the machine that has it; \
-             --missing lists all"
-        );
-        let mut elsewhere = naming_.clone();
-        elsewhere.user_named = 10;
-        elsewhere
-            .unnamed
-            .extend([(Reason::Anonymous, 52), (Reason::NoKernelSymbol, 70)]);
-        elsewhere.files[0].frames = 10;
-        assert_eq!(
-            warning(&elsewhere).unwrap(),
-            "warning: only 10.0 % of the user frames have names; most of the others: anonymous memory"
-        );
-        assert_eq!(
-            warning(&Naming {
-                user_named: 50,
-                ..naming_
-            }),
-            None
-        );
-        assert_eq!(warning(&Naming::default()), None);
     }
 
     #[test]
