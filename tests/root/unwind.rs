@@ -18,7 +18,8 @@ fn record(bench: &Bench, program: Program, args: &[&str]) -> (Recorded, Folded) 
 fn record_by(bench: &Bench, unwind: &str, program: Program, args: &[&str]) -> (Recorded, Folded) {
     let rate = HZ.to_string();
     let program = program.build();
-    let mut all = vec!["-F", &rate, "--unwind", unwind, "--"];
+    // Room for what a busy machine keeps waiting.
+    let mut all = vec!["-F", &rate, "--ring-size", "16M", "--unwind", unwind, "--"];
     all.push(program.to_str().expect("a path in UTF-8"));
     all.extend(args);
     let recorded = bench.record(&all).ok();

@@ -16,7 +16,7 @@ const SMALLEST: u32 = 4 << 10;
 /// Copies that are smaller are left alone.
 const LARGE: u32 = 8 << 10;
 /// Walks looked at before a window is changed; after each that was cut by it four times as many.
-const PATIENCE: u32 = 16;
+const PATIENCE: u32 = 64;
 const MOST_PATIENCE: u32 = 1 << 16;
 /// Walks on end that go beyond the largest window before it is given up, and what is copied then.
 const VAIN: u32 = 64;
@@ -186,19 +186,19 @@ mod tests {
         let mut windows = Windows::default();
         walk(&mut windows, 1000, 4000, Needed::Bytes(3000));
         assert_eq!(told(&mut windows), [], "small ones are left alone");
-        walk(&mut windows, 15, WINDOW, Needed::Bytes(100));
+        walk(&mut windows, 63, WINDOW, Needed::Bytes(100));
         assert_eq!(told(&mut windows), []);
         walk(&mut windows, 1, WINDOW, Needed::Bytes(2500));
         assert_eq!(told(&mut windows), [Some((8 << 10, false))]);
-        walk(&mut windows, 16, 8 << 10, Needed::Bytes(100));
+        walk(&mut windows, 64, 8 << 10, Needed::Bytes(100));
         assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
         walk(&mut windows, 1, 4 << 10, Needed::More);
         assert_eq!(told(&mut windows), [None]);
-        walk(&mut windows, 63, WINDOW, Needed::Bytes(100));
+        walk(&mut windows, 255, WINDOW, Needed::Bytes(100));
         assert_eq!(told(&mut windows), [], "once bitten");
         walk(&mut windows, 1, WINDOW, Needed::Bytes(100));
         assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
-        walk(&mut windows, 64, WINDOW, Needed::Bytes(WINDOW / 2 + 8));
+        walk(&mut windows, 256, WINDOW, Needed::Bytes(WINDOW / 2 + 8));
         assert_eq!(told(&mut windows), [None]);
     }
 
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_copy_that_is_smaller_than_its_window_grows_by_no_other() {
         let mut windows = Windows::default();
-        walk(&mut windows, 16, WINDOW, Needed::Bytes(100));
+        walk(&mut windows, 64, WINDOW, Needed::Bytes(100));
         assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
         walk(&mut windows, 100, 2000, Needed::More);
         assert_eq!(told(&mut windows), []);
@@ -231,10 +231,10 @@ mod tests {
         let mut windows = Windows::new(true);
         walk(&mut windows, 1, 2000, Needed::Other);
         assert_eq!(told(&mut windows), [Some((WINDOW, true))]);
-        walk(&mut windows, 15, 2000, Needed::Bytes(1000));
+        walk(&mut windows, 63, 2000, Needed::Bytes(1000));
         walk(&mut windows, 1, WINDOW, Needed::More);
         assert_eq!(told(&mut windows), []);
-        walk(&mut windows, 16, 2000, Needed::Bytes(1000));
+        walk(&mut windows, 64, 2000, Needed::Bytes(1000));
         assert_eq!(told(&mut windows), [Some((4 << 10, false))]);
         walk(&mut windows, 1, 4 << 10, Needed::More);
         assert_eq!(told(&mut windows), [Some((WINDOW, true))]);
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn threads_are_bounded() {
         let mut windows = Windows::default();
-        walk(&mut windows, 16, WINDOW, Needed::Bytes(100));
+        walk(&mut windows, 64, WINDOW, Needed::Bytes(100));
         for thread in 100..100 + THREADS as u32 {
             windows.walked(Pid(thread), WINDOW, Needed::Bytes(100));
         }
