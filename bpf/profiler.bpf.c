@@ -200,6 +200,8 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	end = from + window;
 	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
 	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	if (config.may_walk && end == from + window)
+		*walks = 1;
 	len = end - from;
 	barrier_var(len);
 	if (len > config.window)

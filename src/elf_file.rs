@@ -18,6 +18,7 @@ use object::elf::{self, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::event::BuildId;
 use crate::format::aid::Load;
@@ -62,7 +63,7 @@ pub enum ElfError {
 }
 
 /// What an ELF file says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Headers {
     /// Its GNU build ID, from its note segments as the kernel reads it, else its note sections.
     pub build_id: Option<BuildId>,

@@ -56,6 +56,8 @@ pub struct Config<'a> {
     pub depths: Depths,
     /// Bytes of a user stack that are copied at most; 0: it is walked along frame pointers.
     pub window: u32,
+    /// Stacks may be walked along frame pointers where a copy may not hold all of them.
+    pub may_walk: bool,
     /// Bytes of each ring: a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// CPUs that get a ring at once.
@@ -107,6 +109,7 @@ impl Program {
         rodata.config.max_kernel = config.depths.kernel as u32;
         rodata.config.measured = u32::from(config.measured);
         rodata.config.window = config.window;
+        rodata.config.may_walk = u32::from(config.may_walk);
         rodata.config.ring_bytes = u64::from(config.ring_bytes);
         rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
         rodata.config.short_bytes = u64::from(match config.window {

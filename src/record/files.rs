@@ -1,24 +1,26 @@
 //! Which file a mapping maps: what tells it from every other file, read while its process lives.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
+
 use super::address_space::Mapping;
+use super::aside::Aside;
 use super::host::wall_offset;
 use super::layouts::Layouts;
 use super::maps::{DELETED, RawMapping, classify};
 use super::rooted::Root;
 use crate::elf_file::{self, Headers, open_regular};
-use crate::event::{BuildId, FileVersion, InodeKey, MappedFile, MappedKind, Pid, Timestamp};
+use crate::event::{BuildId, FileVersion, MappedFile, MappedKind, Pid, Timestamp};
 
-/// Files seen, each kept once, and what was read of those whose build ID the kernel did not tell.
+/// Files seen, each kept once.
 #[derive(Default)]
 pub struct Files {
     known: HashSet<Rc<MappedFile>>,
-    build_ids: HashMap<(InodeKey, FileVersion), Option<BuildId>>,
     /// How they are laid out.
     pub layouts: Layouts,
 }
@@ -27,9 +29,11 @@ pub struct Files {
 const KEEP: usize = 4096;
 
 impl Files {
-    /// The file behind `raw`, a mapping of `process` that was made at `made` or, without one, is there now.
+    /// The file behind `raw`, a mapping of `process` that was made at `made` or, without one, is there now. Without `aside`
+    /// this process looks at it.
     pub fn identify(
         &mut self,
+        aside: Option<&mut Aside>,
         process: Pid,
         raw: &RawMapping,
         made: Option<Timestamp>,
@@ -47,56 +51,41 @@ impl Files {
         let wanted = self.layouts.wants(&file);
         let unclear = kind == MappedKind::File && (file.build_id.is_none() || file.deleted);
         if unclear || (has_layout && wanted) {
-            self.look_at(process, raw, made, &mut file);
+            let seen = match aside {
+                Some(aside) => aside.file(process, raw, made),
+                None => see(process, raw, made),
+            };
+            self.complete(seen, raw, &mut file);
         }
         self.keep(file)
     }
 
-    /// Completes `file` from the mapped file itself: through the process's own view, because its paths are
-    /// relative to its root and may lead elsewhere, or nowhere, for everybody else.
-    fn look_at(
-        &mut self,
-        process: Pid,
-        raw: &RawMapping,
-        made: Option<Timestamp>,
-        file: &mut MappedFile,
-    ) {
-        let Some((opened, named)) = open_mapped(process, raw, made) else {
+    /// Completes `file` from what was seen of it.
+    fn complete(&mut self, seen: Option<SeenFile>, raw: &RawMapping, file: &mut MappedFile) {
+        let Some(seen) = seen else {
             self.layouts.failed(file);
             return;
         };
-        if let Named::AsGiven = named {
+        if seen.named_as_given {
             // A file that really is called "... (deleted)".
             file.path.clone_from(&raw.path);
             file.deleted = false;
         }
         if file.build_id.is_some() {
             if self.layouts.wants(file) {
-                let headers = read_headers(&opened);
                 // What was found by its path and inode number alone can lie on another device.
-                if headers.build_id == file.build_id {
-                    self.layouts.add(file, &headers.loads);
+                if seen.headers.build_id == file.build_id {
+                    self.layouts.add(file, &seen.headers.loads);
                 } else {
                     self.layouts.failed(file);
                 }
             }
             return;
         }
-        let Ok(meta) = opened.metadata() else { return };
-        let version = version_of(&meta);
-        let seen = file.inode.map(|inode| (inode, version));
-        if let Some(build_id) = seen.and_then(|seen| self.build_ids.get(&seen)) {
-            file.version = build_id.is_none().then_some(version);
-            file.build_id.clone_from(build_id);
-            return;
-        }
-        let headers = read_headers(&opened);
-        file.version = headers.build_id.is_none().then_some(version);
-        file.build_id = headers.build_id;
-        self.layouts.add(file, &headers.loads);
-        if let Some(seen) = seen {
-            self.build_ids.insert(seen, file.build_id.clone());
-        }
+        let Some(version) = seen.version else { return };
+        file.version = seen.headers.build_id.is_none().then_some(version);
+        file.build_id = seen.headers.build_id;
+        self.layouts.add(file, &seen.headers.loads);
     }
 
     fn keep(&mut self, file: MappedFile) -> Rc<MappedFile> {
@@ -105,12 +94,33 @@ impl Files {
         }
         if self.known.len() >= KEEP {
             self.known.retain(|known| Rc::strong_count(known) > 1);
-            self.build_ids.clear();
         }
         let file = Rc::new(file);
         self.known.insert(file.clone());
         file
     }
+}
+
+/// What a look at a mapped file tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SeenFile {
+    /// Its path is as the kernel gave it, " (deleted)" included.
+    pub named_as_given: bool,
+    /// Its size and when it was modified.
+    pub version: Option<FileVersion>,
+    /// Of an ELF file; of another there are none.
+    pub headers: Headers,
+}
+
+/// Looks at a mapped file: through the process's own view, because its paths are relative to its root and may lead
+/// elsewhere, or nowhere, for everybody else. `None` when it cannot be had.
+pub(super) fn see(process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Option<SeenFile> {
+    let (opened, named) = open_mapped(process, raw, made)?;
+    Some(SeenFile {
+        named_as_given: matches!(named, Named::AsGiven),
+        version: opened.metadata().ok().map(|meta| version_of(&meta)),
+        headers: read_headers(&opened),
+    })
 }
 
 /// Opens what `mapping` of `process` maps, as long as it can be had; nothing else that is in its place by now.

@@ -4,14 +4,16 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use serde::{Deserialize, Serialize};
 
 use super::procfs::{MapsLine, parse_maps_line};
 use crate::event::{BuildId, InodeKey, Pid, prot};
 pub use crate::event::{DELETED, classify};
 
 /// A mapping as the kernel tells it, in `/proc` or in the side-band.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawMapping {
     /// First address.
     pub start: u64,
@@ -27,6 +29,39 @@ pub struct RawMapping {
     pub inode: Option<InodeKey>,
     /// Build ID, when told.
     pub build_id: Option<BuildId>,
+}
+
+/// What a process that already runs has mapped.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SeenProcess {
+    /// Executable ones, ascending.
+    pub mappings: Vec<RawMapping>,
+    /// Where its executable is, with the suffix of one that was deleted.
+    pub exe: Option<Vec<u8>>,
+    /// Its arguments, each with a 0 behind it, if its executable may be a dynamic loader: only they tell what that loaded.
+    pub arguments: Vec<u8>,
+}
+
+/// Reads what `process` has mapped. An error when it is gone or may not be read.
+pub(super) fn read_process(process: Pid) -> io::Result<SeenProcess> {
+    let mappings = read_executable(process)?;
+    let exe = fs::read_link(format!("/proc/{process}/exe")).ok();
+    let exe = exe.map(|path| path.into_os_string().into_vec());
+    let name = exe
+        .iter()
+        .flat_map(|path| path.rsplit(|b| *b == b'/'))
+        .next();
+    let arguments = match name {
+        Some(name) if name.starts_with(b"ld") => {
+            fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    Ok(SeenProcess {
+        mappings,
+        exe,
+        arguments,
+    })
 }
 
 /// The executable mappings of `process`, ascending. An error when it is gone or may not be read.
@@ -68,7 +103,6 @@ fn read_text(path: &str) -> io::Result<Vec<RawMapping>> {
 /// The text has `\\012` for a newline in a path, and nothing for a backslash, so that both can be meant: the link in `map_files`
 /// tells which.
 fn with_exact_paths(process: Pid, mut mappings: Vec<RawMapping>) -> Vec<RawMapping> {
-    use std::os::unix::ffi::OsStringExt;
     for mapping in &mut mappings {
         if !mapping.path.contains(&b'\n') {
             continue;

@@ -7,6 +7,7 @@
 //! unwind     stacks that were copied instead of walked, once it is known what was mapped
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
+//! aside      a process that asks /proc and file systems that may not answer
 //! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
 //!   asked_names, symbol_program  kernel symbols one by one (bpf/symbols.bpf.c), else table_names, kallsyms: all of them
 //!   bpf_code, modules, places    code of the kernel that comes and goes
@@ -27,6 +28,7 @@
 )]
 
 pub mod address_space;
+pub mod aside;
 pub mod asked_names;
 pub mod bpf;
 pub mod bpf_code;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::event::epoll;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::capture::writer::TOGETHER;
 use crate::prefetch::prefetch_at;
@@ -245,7 +245,10 @@ impl Mapping {
                 offset,
             )?
         };
-        let start = NonNull::new(start.cast()).context("mapped at 0")?;
+        let start: NonNull<u8> = NonNull::new(start.cast()).context("mapped at 0")?;
+        // A worker aside that outlives us must not keep it.
+        // SAFETY: what was just mapped, of which nothing is changed for this process.
+        let _ = unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxDontFork) };
         Ok(Mapping { start, length })
     }
 }

@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{OpenObject, ProgramInput, ProgramMut};
 
 use super::bpf::quiet_libbpf;
-use super::kallsyms::{LONGEST, is_marker};
+use super::kallsyms::{BPF, LONGEST, is_marker};
 use crate::format::aid::KernelSymbol;
 
 #[allow(
@@ -120,16 +120,27 @@ impl SymbolProgram {
         let mut texts = text.split(|b| *b == 0);
         for address in addresses.iter().take(done) {
             let symbol = parse(*address, texts.next().unwrap_or_default());
-            told(*address, symbol.filter(|s| self.is_code(s)));
+            told(*address, symbol.and_then(|s| as_code(s, &self.text)));
         }
         Ok(done)
     }
+}
 
-    /// Kernels that keep symbols of data too name what is not code.
-    fn is_code(&self, symbol: &KernelSymbol) -> bool {
-        let mut text = self.text.iter();
-        symbol.module.is_some() || text.any(|(start, end)| (*start..*end).contains(&symbol.start))
+/// Kernels that keep symbols of data too name what is not code. What is neither in the kernel's `text` nor of a module is of
+/// a BPF program, trampoline or dispatcher, which this way of asking gives no module.
+fn as_code(mut symbol: KernelSymbol, text: &[(u64, u64)]) -> Option<KernelSymbol> {
+    let is_in_text = || {
+        text.iter()
+            .any(|(start, end)| (*start..*end).contains(&symbol.start))
+    };
+    if symbol.module.is_none() && !is_in_text() {
+        let mut kinds = ["bpf_prog_", "bpf_trampoline_", "bpf_dispatcher_"].iter();
+        if !kinds.any(|kind| symbol.name.starts_with(kind)) {
+            return None;
+        }
+        symbol.module = Some(BPF.into());
     }
+    Some(symbol)
 }
 
 fn run(program: &ProgramMut<'_>) -> Result<()> {
@@ -188,6 +199,26 @@ mod tests {
             parsed("_RNvC1a+b+0x0/0x1"),
             Some((0x40, 0x41, "_RNvC1a+b".into(), None))
         );
+    }
+
+    #[test]
+    fn code_of_bpf_programs_is_told_from_data() {
+        let text = [(0xffff_ffff_8100_0000, 0xffff_ffff_8200_0000)];
+        let module_of = |name: &str, start: u64| {
+            let symbol = KernelSymbol {
+                start,
+                end: start + 0x40,
+                name: name.into(),
+                module: None,
+            };
+            as_code(symbol, &text).map(|symbol| symbol.module)
+        };
+        let bpf = Some(Some(BPF.to_owned()));
+        let outside = 0xffff_ffff_c002_65d0;
+        assert_eq!(module_of("bpf_prog_6deef7357e7b4530_forget", outside), bpf);
+        assert_eq!(module_of("bpf_trampoline_6442536467", outside), bpf);
+        assert_eq!(module_of("bpf_prog_put", 0xffff_ffff_8100_0040), Some(None));
+        assert_eq!(module_of("init_task", outside), None);
     }
 
     #[test]

@@ -149,6 +149,11 @@ fn child_of(pid: u32) -> Option<i32> {
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         })
+        .filter(|child| {
+            let comm = fs::read_to_string(format!("/proc/{child}/comm"));
+            // Who looks at files for the recorder.
+            comm.is_ok_and(|comm| comm.trim_end() != "profiler-files")
+        })
         .find_map(|child| child.parse().ok())
 }
 

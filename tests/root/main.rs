@@ -13,6 +13,7 @@ mod cpus;
 mod devices;
 mod events;
 mod files;
+mod hung;
 mod identity;
 mod import;
 mod jit;

@@ -18,7 +18,8 @@ fn record(bench: &Bench, program: Program, args: &[&str]) -> (Recorded, Folded) 
 fn record_by(bench: &Bench, unwind: &str, program: Program, args: &[&str]) -> (Recorded, Folded) {
     let rate = HZ.to_string();
     let program = program.build();
-    let mut all = vec!["-F", &rate, "--unwind", unwind, "--"];
+    // Room for what a busy machine keeps waiting.
+    let mut all = vec!["-F", &rate, "--ring-size", "16M", "--unwind", unwind, "--"];
     all.push(program.to_str().expect("a path in UTF-8"));
     all.extend(args);
     let recorded = bench.record(&all).ok();
@@ -188,8 +189,7 @@ fn a_stack_that_is_larger_than_its_copy() {
     assert!(folded.verdict.contains("stack window"), "{folded}");
     let (_, folded) = record_by(&bench, "auto", DEEP_BIG, &["100", "0.4"]);
     let deep = folded.only(|s| s.has("deep_spin"));
-    // The kernel walks the stacks of a thread once it is known that copies are not enough. In a system call both walks begin in
-    // the C library, which keeps no frame pointers: such a stack may end with its copy.
+    // In a system call both walks begin in the C library, which keeps no frame pointers: such a stack may end with its copy.
     let whole = |s: &Stack| s.has_chain(&["main", "dive"]) && s.times("dive") == 100;
     deep.check_least("main", 0.8, whole);
     deep.check_none("deeper than it was", |s| s.times("dive") > 100);
@@ -324,7 +324,8 @@ fn unwind_information_that_lies() {
         let own = folded.only(|s| s.has(name));
         assert!(own.total() > 0, "{name}\n{folded}");
         own.check_none("a caller", |s| {
-            s.user().count() != 1 && s.user_leaf() == Some(name)
+            let frames = s.user().filter(|frame| *frame != TRUNCATED);
+            frames.count() != 1 && s.user_leaf() == Some(name)
         });
         ended += own.total();
     }
@@ -398,7 +399,9 @@ fn stacks_of_what_is_installed() {
     for program in ["cc1plus", "python3", "gzip", "sort", "rustc", "node"] {
         let own = user.only(|s| s.comm.starts_with(program));
         assert!(own.total() > 20, "{program}\n{folded}");
-        own.check_least(program, 0.9, begun);
+        // rustc's main thread has a frame of half a MiB, beyond which nothing is copied.
+        let least = if program == "rustc" { 0.7 } else { 0.9 };
+        own.check_least(program, least, begun);
     }
 }
 

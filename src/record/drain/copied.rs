@@ -62,7 +62,8 @@ impl Drain {
             time: sample.time,
         };
         let done = unwinder.walk(copy, code, self.depths.user, walked);
-        if sample.cut_by != CutBy::Room {
+        // What was cut for want of room says nothing of what is needed.
+        if sample.cut_by != CutBy::Room || done.end != End::Window {
             let copied = copy.words.len() as u32 * 8;
             let needed = match done.end {
                 End::Root | End::Depth if !done.went_on => {

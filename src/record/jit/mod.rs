@@ -18,7 +18,7 @@ use super::drain::Drain;
 use super::host;
 use super::processes::{Processes, UnnamedCode};
 use crate::capture::writer::Written;
-use crate::event::{LossClass, ProcessKey, Timestamp};
+use crate::event::{LossClass, Pid, ProcessKey, Timestamp};
 use crate::format::aid::{PerfMap, PerfMaps};
 
 /// Processes followed at once.
@@ -108,7 +108,9 @@ impl Jit {
                     self.lost += 1;
                     continue;
                 }
-                follower.find_place();
+                if processes.answers_for_map(follower.code.key) {
+                    follower.find_place();
+                }
             }
             let more = follower.code.ranges != code.ranges;
             follower.code = code;
@@ -393,6 +395,15 @@ impl Follower {
             place: None,
             ..Follower::new(self.code.clone())
         };
+    }
+}
+
+/// Looks for the perf map of a process that started at `start` and reads of it, to wait for its file system.
+pub(super) fn look_for_map(process: Pid, start: Timestamp) {
+    if let Ok(place) = Place::of(process, start) {
+        let mut map = MapFile::default();
+        map.look(Some(&place));
+        map.read(|_| {});
     }
 }
 

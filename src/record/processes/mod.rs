@@ -23,6 +23,7 @@ pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
 use self::reread::Reading;
 use super::address_space::{AddressSpace, Mapping};
+use super::aside::Aside;
 use super::cgroups::Cgroups;
 use super::files::Files;
 use super::host;
@@ -53,6 +54,8 @@ pub struct Processes {
     tick_ns: u64,
     by_pid: HashMap<Pid, Vec<Process>>,
     files: Files,
+    /// Who looks at memory maps and files; without, this process does, and may have to wait for them.
+    pub aside: Option<Aside>,
     cgroups: Cgroups,
     /// Numbers touched, with the batch that did, to be tidied two batches later.
     touched: VecDeque<(u64, Pid)>,
@@ -95,6 +98,7 @@ impl Processes {
             tick_ns: 1_000_000_000 / u64::from(clock_ticks.max(1)),
             by_pid: HashMap::new(),
             files: Files::default(),
+            aside: None,
             cgroups: Cgroups::find(),
             touched: VecDeque::new(),
             batch: 0,
@@ -184,6 +188,21 @@ impl Processes {
         })
     }
 
+    /// What of a file system that does not answer, since the last call.
+    pub fn take_news(&mut self) -> Vec<String> {
+        self.aside
+            .as_mut()
+            .map(Aside::take_news)
+            .unwrap_or_default()
+    }
+
+    /// Whether the perf map of a process can be looked for without waiting for ever.
+    pub fn answers_for_map(&mut self, key: ProcessKey) -> bool {
+        self.aside
+            .as_mut()
+            .is_none_or(|aside| aside.answers_for_map(key.tgid, key.start_time))
+    }
+
     /// Whether a followed process still runs.
     pub fn any_alive(&self) -> bool {
         // The end of one whose threads are not counted any more may not be told.
@@ -208,7 +227,7 @@ impl Processes {
             end: raw.end,
             file_offset: raw.file_offset,
             prot: raw.prot,
-            file: self.files.identify(process, raw, made),
+            file: self.files.identify(self.aside.as_mut(), process, raw, made),
         };
         if mapping.file.kind == MappedKind::Vdso && self.vdso.len() < VDSO_PLACES {
             self.vdso.insert(mapping.start, mapping.end);
@@ -266,7 +285,9 @@ impl Processes {
             list.iter_mut().for_each(|p| p.settle(settled));
             let latest = list.last_mut().filter(|p| p.ended.is_none());
             if let Some(process) = latest.filter(|p| p.mappings() > p.many) {
-                process.forget_unmapped(pid);
+                // Should the number be another process's by now, names are lost and none is wrong.
+                let there = reread::see(&mut self.aside, pid);
+                process.forget_unmapped(there.ok().map(|seen| seen.mappings));
             }
             if list.is_empty() {
                 self.by_pid.remove(&pid);

@@ -3,7 +3,7 @@
 use crate::event::{Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::ProcessId;
 use crate::record::address_space::AddressSpace;
-use crate::record::maps::read_executable;
+use crate::record::maps::RawMapping;
 
 /// What a sample says of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -148,11 +148,10 @@ impl Process {
         self.images.last().map_or(0, |image| image.space.len())
     }
 
-    /// Forgets mappings that are not there any more: no sample from now on can need them. The open segment has those it
+    /// Forgets mappings that are not `there` any more: no sample from now on can need them. The open segment has those it
     /// needs.
-    pub fn forget_unmapped(&mut self, pid: Pid) {
-        // Should the number be another process's by now, names are lost and none is wrong.
-        if let Ok(there) = read_executable(pid)
+    pub fn forget_unmapped(&mut self, there: Option<Vec<RawMapping>>) {
+        if let Some(there) = there
             && let Some(image) = self.images.last_mut()
         {
             let there: Vec<_> = there.into_iter().map(|m| m.start..m.end).collect();

@@ -12,10 +12,11 @@ use super::model::{FirstSample, Image, Sampled, Start, image_at};
 use super::write::{place_in, write_image};
 use super::{Processes, Writer};
 use crate::capture::writer::TablesFull;
-use crate::event::{MappedFile, Origin, Pid, ProcessKey, Timestamp};
+use crate::event::{DELETED, MappedFile, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::ProcessRecord;
 use crate::record::address_space::{AddressSpace, Mapping};
-use crate::record::maps::read_executable;
+use crate::record::aside::Aside;
+use crate::record::maps::{SeenProcess, read_process};
 use crate::record::procfs;
 
 /// A process that runs in code nothing is known to map is looked at again, but not more often than this (ns).
@@ -40,12 +41,13 @@ impl Processes {
     }
 
     fn read_mappings(&mut self, process: Pid) -> io::Result<Read> {
-        let raw = read_executable(process)?;
-        let mappings: Vec<Mapping> = raw
+        let seen = see(&mut self.aside, process)?;
+        let mappings: Vec<Mapping> = seen
+            .mappings
             .iter()
             .map(|raw| self.mapping(process, raw, None))
             .collect();
-        let main = main_files(process, &mappings);
+        let main = main_files(&seen, &mappings);
         Ok((mappings, main))
     }
 
@@ -295,34 +297,41 @@ impl Processes {
 /// Mappings, ascending, and the main executable first of all (see [`AddressSpace`]).
 type Read = (Vec<Mapping>, Vec<Rc<MappedFile>>);
 
+/// What `process` has mapped, seen aside if there is somebody to ask.
+pub(super) fn see(aside: &mut Option<Aside>, process: Pid) -> io::Result<SeenProcess> {
+    match aside {
+        Some(aside) => aside.process(process),
+        None => read_process(process),
+    }
+}
+
 /// The executable of a process that already runs and, when that is a dynamic loader started by hand, the program
 /// it loaded, which only its arguments tell. Arguments are looked at and not kept.
-fn main_files(process: Pid, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
-    use std::os::unix::ffi::OsStrExt;
-
+fn main_files(seen: &SeenProcess, mappings: &[Mapping]) -> Vec<Rc<MappedFile>> {
     let named = |path: &[u8]| {
         let mapped = mappings.iter().find(|m| m.file.path == path)?;
         Some(mapped.file.clone())
     };
-    let Ok(exe) = std::fs::read_link(format!("/proc/{process}/exe")) else {
+    let Some(exe) = &seen.exe else {
         return Vec::new();
     };
-    let bytes = exe.as_os_str().as_bytes();
-    let bare = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+    let bare = exe.strip_suffix(DELETED).unwrap_or(exe);
     let mut main: Vec<_> = named(bare).into_iter().collect();
-    let name = bare.rsplit(|b| *b == b'/').next().unwrap_or(bare);
-    if name.starts_with(b"ld") && !main.is_empty() {
-        let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let program = arguments.split(|b| *b == 0).skip(1).find_map(|argument| {
-            let name = argument
-                .rsplit(|b| *b == b'/')
-                .next()
-                .filter(|n| !n.is_empty())?;
-            mappings.iter().find(|m| {
-                m.file.path.rsplit(|b| *b == b'/').next() == Some(name)
-                    && main.iter().all(|known| *known != m.file)
-            })
-        });
+    if !main.is_empty() {
+        let program = seen
+            .arguments
+            .split(|b| *b == 0)
+            .skip(1)
+            .find_map(|argument| {
+                let name = argument
+                    .rsplit(|b| *b == b'/')
+                    .next()
+                    .filter(|n| !n.is_empty())?;
+                mappings.iter().find(|m| {
+                    m.file.path.rsplit(|b| *b == b'/').next() == Some(name)
+                        && main.iter().all(|known| *known != m.file)
+                })
+            });
         main.extend(program.map(|m| m.file.clone()));
     }
     main

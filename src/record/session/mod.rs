@@ -19,7 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::finish::{close, outlive};
 use self::governor::Governor;
 use self::room::Shortage;
-use self::setup::{SLOWEST_POLL, Setup, poll_interval};
+use self::setup::{Forked, SLOWEST_POLL, Setup, poll_interval};
+use super::aside::Aside;
 use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
@@ -49,6 +50,8 @@ const TIME_UNIT: u32 = 10;
 pub fn run(options: &Options) -> Result<u8> {
     requirements::check()?;
     output::check(&options.output)?;
+    // Before there is anything it should not have. Where it cannot be, the recorder looks at files itself.
+    let aside = Aside::start().ok();
     let signals = Signals::new()?;
     let say = |text: String| {
         if !options.quiet {
@@ -72,7 +75,8 @@ pub fn run(options: &Options) -> Result<u8> {
         say("no hardware cycle counter here: sampling cpu-clock".into());
     }
     let command = held.as_ref().map(|h| h.pid);
-    let mut setup = Setup::new(options, rate, event, &found, command, &say)?;
+    let forked = Forked { command, aside };
+    let mut setup = Setup::new(options, rate, event, &found, forked, &say)?;
     setup.degraded.extend(missing);
     if let Some(text) = requirements::unseen(&options.target) {
         say(format!("note: {text}"));
@@ -494,6 +498,9 @@ impl Session<'_> {
                 "warning: the kernel throttles sampling (kernel.perf_event_max_sample_rate{limit}): samples are missing; \
                  a lower -F avoids it"
             ));
+        }
+        for text in self.setup.processes.take_news() {
+            self.live.say(&format!("warning: {text}"));
         }
         self.govern(now)?;
         self.write_aid(false)

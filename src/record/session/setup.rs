@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cpus::CpuWatch;
 use crate::event::Pid;
+use crate::record::aside::Aside;
 use crate::record::bpf::{Config, Filter, Program};
 use crate::record::kernel_names::KernelNames;
 use crate::record::options::{Event, Options, Rate, Unwind};
@@ -45,15 +46,24 @@ pub(super) struct Setup {
     pub degraded: Vec<String>,
 }
 
+/// Processes of ours that were started before.
+pub(super) struct Forked {
+    /// The command to be launched.
+    pub command: Option<Pid>,
+    /// Who looks at files.
+    pub aside: Option<Aside>,
+}
+
 impl Setup {
     pub fn new(
         options: &Options,
         rate: Rate,
         event: Event,
         found: &Found,
-        command: Option<Pid>,
+        forked: Forked,
         say: &dyn Fn(String),
     ) -> Result<Setup> {
+        let Forked { command, aside } = forked;
         let online = cpus::online()?;
         let depth = sampler::max_stack().min(DEEPEST);
         let depths = Depths {
@@ -77,6 +87,7 @@ impl Setup {
             measured: options.cpu_limit.is_some(),
             depths,
             window: if copies { unwind::WINDOW } else { 0 },
+            may_walk: options.unwind == Unwind::Auto,
             ring_bytes,
             online: &online,
             possible: cpus::possible_count()?,
@@ -110,6 +121,7 @@ impl Setup {
             _ => Scope::Given,
         };
         let mut processes = Processes::new(scope, host::clock_ticks());
+        processes.aside = aside;
         let threads = match found {
             Found::Threads(tids, _) => tids.clone(),
             _ => Vec::new(),
@@ -135,6 +147,7 @@ impl Setup {
                 processes.snapshot(command.unwrap_or_default(), host::now());
             }
         }
+        processes.take_news().into_iter().for_each(&mut warn);
         Ok(Setup {
             program,
             names,
@@ -209,7 +222,7 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (4096, 1 << 20, 4 << 20),
+        true => (8192, 2 << 20, 8 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)

@@ -32,12 +32,15 @@ pub fn folded(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
 
 /// What both counts are scaled to for the picture where AFTER has more: differences of colour are products of them.
 const MOST_COUNTS: u64 = 1 << 40;
-/// What is the same has this colour in what inferno draws.
-const GREY: Color = Color {
+/// What is the same has this colour in what inferno draws, which hardly shows before its background.
+const WHITE: Color = Color {
     r: 250,
     g: 250,
     b: 250,
 };
+const WHITE_FILL: &[u8] = b"fill=\"rgb(250,250,250)\"";
+/// And this one in the picture.
+const GREY_FILL: &[u8] = b"fill=\"rgb(218,218,218)\"";
 /// Columns of each path in the title.
 const TITLE_PATH: usize = 45;
 /// Frames that are drawn at most, about.
@@ -66,8 +69,8 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
     };
     options.title = format!("{} compared with {}", name(after), name(before));
     options.subtitle = Some(format!(
-        "width: samples after; red: a larger share in the frame itself than before, blue: a smaller one, grey: the same, or as chance \
-         may have it; {:.1} % of before is gone, not drawn{left_out}",
+        "width: samples after; in the frame itself: red more, blue less, grey the same or by chance; {:.1} % of before is gone, not \
+         drawn{left_out}",
         percent_gone(joined)
     ));
     options.bgcolors = Some(BackgroundColor::Grey);
@@ -89,7 +92,18 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         Err(_) if nothing => {}
         result => result?,
     }
-    out.write_all(&one_sample(&svg))
+    with_grey(&one_sample(&svg), out)
+}
+
+/// Writes a picture in which what is the same can be seen. Names have no quotes in it.
+fn with_grey(svg: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let mut from = 0;
+    for at in memchr::memmem::find_iter(svg, WHITE_FILL) {
+        out.write_all(svg.get(from..at).unwrap_or_default())?;
+        out.write_all(GREY_FILL)?;
+        from = at + WHITE_FILL.len();
+    }
+    out.write_all(svg.get(from..).unwrap_or_default())
 }
 
 /// What inferno is given.
@@ -105,7 +119,7 @@ fn lines(joined: &Joined, tree: &Tree, least: f64) -> io::Result<Lines> {
     let (before, after) = (&joined.before.0, &joined.after.0);
     let mut scale = Scale::new(joined, after.weight.clamp(1, MOST_COUNTS));
     let (mut lines, mut grey) = (Vec::new(), PaletteMap::default());
-    grey.insert("", GREY);
+    grey.insert("", WHITE);
     tree.for_each_line(least, &mut |line, counts| {
         let shares = Shares::new(
             (counts[0], before.weight),
@@ -126,8 +140,8 @@ fn lines(joined: &Joined, tree: &Tree, least: f64) -> io::Result<Lines> {
                 line = format!("{name}\u{a0}{number}");
             }
             for frame in line.split(';') {
-                grey.insert(frame, GREY);
-                grey.insert(frame.trim(), GREY);
+                grey.insert(frame, WHITE);
+                grey.insert(frame.trim(), WHITE);
             }
             lines.push(format!("{line} {after}"));
         } else {
@@ -445,11 +459,11 @@ mod tests {
     fn what_may_be_chance_is_grey_and_has_no_change() {
         let svg = text(flamegraph, &joined());
         let cold = fill(&svg, "cold (50 samples, 25.00%)");
-        assert!(cold.starts_with("rgb(250,250,250)"), "{svg}");
+        assert!(cold.starts_with("rgb(218,218,218)"), "{svg}");
         let svg = text(flamegraph, &before_twice());
         let (_, frames) = svg.split_once("<svg id=\"frames\"").unwrap();
         assert_eq!(frames.matches("<rect").count(), 6);
-        assert_eq!(frames.matches("fill=\"rgb(250,250,250)\"").count(), 6);
+        assert_eq!(frames.matches("fill=\"rgb(218,218,218)\"").count(), 6);
         assert_eq!(frames.matches("%; ").count(), 0);
         // A number at the end of a name is no count.
         let mut b = Builder::default();

@@ -146,6 +146,7 @@ pub const LIES: Program = program("lies.c", "lies", without_frame_pointers!());
 #[cfg(target_arch = "x86_64")]
 pub const BURN_NO_FP: Program =
     program("burn.rs", "burn_no_fp", &["-C", "force-frame-pointers=no"]);
+pub const HANG: Program = program("hang.c", "hang", &[]);
 pub const BAD_FILE: Program = program("badfile.c", "libbadfile.so", &["-shared", "-fPIC"]);
 
 static BUILT: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);

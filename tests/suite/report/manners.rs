@@ -193,6 +193,7 @@ fn commands_without_a_file_take_that_of_the_usual_name() {
         assert!(run.err.contains(told), "{command}: {}", run.err);
         assert_eq!(run.err.lines().count(), 1, "{command}: {}", run.err);
         let help = Run::of(&mut subcommand(command, &["--help"])).ok();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             help.contains("run.bprof where none is named"),
             "{command}: {help}"

@@ -194,7 +194,7 @@ fn a_report_without_samples_says_why() {
         let text = Run::report(view, &capture).ok();
         assert_eq!(text.matches(why).count(), 1, "{view:?}: {text}");
         assert!(
-            text.contains("from one sample to the next (cpu-clock at 49 Hz)"),
+            text.contains("from one sample to the next (cpu-clock at 99 Hz)"),
             "{text}"
         );
     }
