@@ -133,11 +133,6 @@ pub(in crate::pipeline) fn stream<S: Sink>(
             && bound(&open).is_none_or(|bound| *first <= bound)
         {
             if open.len() >= MOST_OPEN {
-                if !std::mem::replace(&mut crowded, true) {
-                    warn(&format!(
-                        "more than {MOST_OPEN} captures were recorded at the same time: the samples of some come after those of others"
-                    ));
-                }
                 break;
             }
             if let Some((_, number, part, asked)) = coming.pop_front() {
@@ -156,11 +151,17 @@ pub(in crate::pipeline) fn stream<S: Sink>(
             going.read(Timestamp::ZERO, through, warn)
         })?;
         let mut until = bound(&open).unwrap_or(Timestamp::MAX);
-        if let Some((first, ..)) = coming.front() {
-            until = match open.len() < MOST_OPEN {
-                true => until.min(*first),
-                false => until,
-            };
+        if let Some((first, ..)) = coming.front()
+            && *first < until
+        {
+            if open.len() < MOST_OPEN {
+                until = *first;
+            } else if !std::mem::replace(&mut crowded, true) {
+                // One of those that are open has to end first.
+                warn(&format!(
+                    "more than {MOST_OPEN} captures were recorded at the same time: the samples of some come after those of others"
+                ));
+            }
         }
         common.give(&mut open, until)?;
         common.sink.flush()?;

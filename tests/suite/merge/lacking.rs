@@ -142,7 +142,7 @@ fn what_a_capture_lost_is_told_of_that_capture() {
     is_told(
         &good,
         &bench,
-        "degraded: capture 1 (one): repaired: 1 damaged frames, with 3 samples",
+        "degraded: capture 1 (one): repaired: 1 damaged frame, with 3 samples",
     );
     let top = Run::report(&["--top", "3"], &good).ok();
     assert!(top.contains("# samples: 5; lost: 3"), "{top}");
