@@ -181,21 +181,66 @@ pub enum MergeError {
     Write(#[from] WriteError),
 }
 
-/// What tells a recording from every other: a packed copy is the same one.
-fn identity(reader: &Reader) -> (String, String, Timestamp, Option<u32>) {
+/// What tells a recording from every other: a packed or repaired copy is the same one.
+#[derive(Debug, PartialEq, Eq)]
+enum Identity {
+    /// The boot, when it began, and the checksum of its first frame.
+    Recorded(String, Timestamp, Option<u32>),
+    /// Imports of one recording differ in what is known of its files and host, by how it was imported: its first samples, by
+    /// time, CPU and thread, are its own.
+    Imported(Vec<(Timestamp, u32, u32)>),
+}
+
+/// Samples that tell an imported recording from others, at most: times alone, in steps of a microsecond, hardly ever agree.
+const TELLING: usize = 64;
+
+fn identity(reader: &Reader) -> Identity {
     let header = reader.header();
+    if header.boot_id.is_empty() {
+        let samples = first_samples(reader);
+        if !samples.is_empty() {
+            return Identity::Imported(samples);
+        }
+    }
     let first = reader.frames().first();
-    (
-        header.host.clone(),
-        header.boot_id.clone(),
+    Identity::Recorded(
+        format!("{} {}", header.boot_id, header.host),
         header.start_time,
         first.map(|entry| entry.descriptor.data_crc),
     )
 }
 
+/// When, where and of which thread the first samples are.
+fn first_samples(reader: &Reader) -> Vec<(Timestamp, u32, u32)> {
+    let mut segments = reader.segments();
+    let Some(mut segment) = segments.next() else {
+        return Vec::new();
+    };
+    let Ok(Some(frame)) = segment.next_frame() else {
+        return Vec::new();
+    };
+    let samples = frame.samples.iter().map(|sample| {
+        let tid = frame.tables.task(sample.task).map_or(0, |task| task.tid.0);
+        (sample.time, sample.cpu, tid)
+    });
+    let mut samples: Vec<_> = samples.collect();
+    samples.sort_unstable();
+    samples.truncate(TELLING);
+    samples
+}
+
 /// Writes a file with `captures`, none of which is merged itself, one after the other. Bytes at the end of one that are no whole
 /// frame are left out. Gives its length.
 pub fn merge(captures: &[&Reader], out: &mut impl Write) -> Result<u64, MergeError> {
+    merge_lacking(captures, Vec::new(), out)
+}
+
+/// As [`merge`]. What is `lacking` beside the captures, because it could not be had, is told at the top of each report.
+pub fn merge_lacking(
+    captures: &[&Reader],
+    lacking: Vec<String>,
+    out: &mut impl Write,
+) -> Result<u64, MergeError> {
     if captures.len() > limits::MEMBERS {
         return Err(MergeError::TooMany(captures.len()));
     }
@@ -210,8 +255,12 @@ pub fn merge(captures: &[&Reader], out: &mut impl Write) -> Result<u64, MergeErr
         }
     }
     let headers: Vec<&Header> = captures.iter().map(|reader| reader.header()).collect();
+    let common = Header {
+        degraded: lacking,
+        ..common(&headers)?
+    };
     let mut header = Vec::new();
-    common(&headers)?
+    common
         .encode_merged(&mut header)
         .map_err(WriteError::from)?;
     join(&header, captures, out)

@@ -35,6 +35,8 @@ pub struct Repaired {
     pub lost_frames: u64,
     /// Samples in frames left out whose number is known, with those that such frames say are lost.
     pub lost_samples: u64,
+    /// Of several captures in a file, those that are missing, or of which nothing can be read.
+    pub lost_captures: u64,
     /// Bytes of the new capture.
     pub bytes: u64,
 }
@@ -96,6 +98,7 @@ fn of_members(
         samples: 0,
         lost_frames: 0,
         lost_samples: 0,
+        lost_captures: lost_captures(reader),
         bytes: 0,
     };
     if reader.members().is_empty() {
@@ -112,15 +115,40 @@ fn of_members(
         good.push(Reader::of_file(file).map_err(cannot_read)?);
     }
     let good: Vec<&Reader> = good.iter().collect();
+    // What an earlier repair has left out is still missing.
+    let mut lacking = reader.header().degraded.clone();
+    if all.lost_captures > 0 {
+        lacking.push(format!(
+            "repaired: {} of {} captures are missing, with all their samples",
+            all.lost_captures,
+            all.lost_captures + good.len() as u64
+        ));
+    }
     let headers: Vec<&Header> = good.iter().map(|reader| reader.header()).collect();
     let mut header = Vec::new();
-    let whole = common(&headers).is_ok_and(|common| common.encode_merged(&mut header).is_ok());
+    let whole = common(&headers).is_ok_and(|common| {
+        let common = Header {
+            degraded: lacking,
+            ..common
+        };
+        common.encode_merged(&mut header).is_ok()
+    });
     if !whole {
         header = as_it_is(reader)?;
     }
     // Also one that is there twice: nothing that can be read is left out.
     all.bytes = join(&header, &good, out)?;
     Ok(all)
+}
+
+/// Captures that were in the file, by what those that are there say, and are not there or cannot be read at all.
+fn lost_captures(reader: &Reader) -> u64 {
+    let damage = reader.damage().iter();
+    damage.fold(0, |sum, damage| match &damage.kind {
+        DamageKind::MissingMembers { missing, .. } => sum + u64::from(*missing),
+        DamageKind::Member { .. } => sum + 1,
+        _ => sum,
+    })
 }
 
 fn of_one<W: Write>(
@@ -202,6 +230,7 @@ fn of_one<W: Write>(
             samples,
             lost_frames,
             lost_samples,
+            lost_captures: 0,
             bytes,
         },
     ))

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use super::beside::{Beside, refuse_same};
+use super::progress::Bytes;
 use super::tell;
 use crate::capture::place;
 use crate::cli::ImportArgs;
 use crate::counted::counted;
-use crate::import::{Imported, Source, import};
+use crate::import::{Imported, Source, Step, import_with};
 use crate::report::text::escaped;
 
 /// Imports. The exit code is 0 when all of the file is in the capture.
@@ -23,8 +24,17 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
     let source = source(path)?;
     let (beside, file) =
         Beside::create(out).with_context(|| format!("cannot write {}", out.display()))?;
-    let imported =
-        import(source, &file).with_context(|| format!("cannot import {}", path.display()))?;
+    let mut bar = Bytes::new();
+    let imported = import_with(source, &file, &mut |progress| {
+        let what = match progress.step {
+            Step::Copying => "reading",
+            Step::Looking => "looking through",
+            Step::Importing => "importing",
+        };
+        bar.show(what, progress.bytes, progress.of);
+    });
+    drop(bar);
+    let imported = imported.with_context(|| format!("cannot import {}", path.display()))?;
     let size = file.metadata()?.len();
     beside
         .put_in_place(&file)

@@ -10,6 +10,7 @@ use crate::cli::{InfoArgs, capture};
 use crate::counted::counted;
 use crate::pipeline;
 use crate::report::inventory;
+use crate::report::text::{escaped, write_json};
 
 use super::open_named;
 use super::progress::Bar;
@@ -50,15 +51,22 @@ fn one(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<Strin
 fn merged(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<String>> {
     let mut damage: Vec<String> = reader.damage().iter().map(ToString::to_string).collect();
     let captures = reader.captures();
-    match json {
-        true => write!(out, "{{\"merged\":[")?,
-        false => writeln!(
+    let lacking = &reader.header().degraded;
+    if json {
+        write!(out, "{{\"degraded\":")?;
+        write_json(lacking, out)?;
+        write!(out, ",\"merged\":[")?;
+    } else {
+        writeln!(
             out,
             "merged of {}, {}, {}",
             counted(captures.len(), "capture"),
             counted(reader.samples(), "sample"),
             counted(reader.file_len(), "byte")
-        )?,
+        )?;
+        for text in lacking {
+            writeln!(out, "degraded: {}", escaped(text))?;
+        }
     }
     for (number, capture) in captures.into_iter().enumerate() {
         let number = number + 1;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::beside::{Beside, refuse_same};
 use super::{open, tell};
-use crate::capture::members::{MergeError, merge};
+use crate::capture::members::{MergeError, merge_lacking};
 use crate::capture::{Reader, place};
 use crate::cli::MergeArgs;
 use crate::counted::counted;
@@ -29,10 +29,13 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
         readers.push((path, open(path)?));
     }
     let mut captures: Vec<(&Path, &Reader)> = Vec::new();
+    let mut lacking: Vec<String> = Vec::new();
     for (path, reader) in &readers {
         if reader.is_merged() {
+            lacking.extend(reader.header().degraded.iter().cloned());
             for damage in reader.damage() {
                 tell(&format!("{}: {damage}", path.display()));
+                lacking.push(format!("merged from a damaged file: {}", damage.kind));
             }
         }
         captures.extend(reader.captures().into_iter().map(|one| (*path, one)));
@@ -43,7 +46,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let of: Vec<&Reader> = captures.iter().map(|(_, reader)| *reader).collect();
     let (beside, mut file) =
         Beside::create(out).with_context(|| format!("cannot write {}", out.display()))?;
-    let size = merge(&of, &mut file).map_err(|err| told(err, &captures))?;
+    let size = merge_lacking(&of, lacking, &mut file).map_err(|err| told(err, &captures))?;
     beside
         .put_in_place(&file)
         .with_context(|| format!("cannot write {}", out.display()))?;

@@ -1,4 +1,4 @@
-//! How far a long report is, on a terminal.
+//! How far long work is, on a terminal.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -71,5 +71,53 @@ impl Progress for Bar {
             bar.finish_and_clear();
         }
         self.start = None;
+    }
+}
+
+/// A progress bar of bytes on stderr that appears when it takes long, and goes when it is dropped.
+#[derive(Debug)]
+pub struct Bytes {
+    /// `None` where nobody looks.
+    start: Option<Instant>,
+    bar: Option<ProgressBar>,
+    what: &'static str,
+}
+
+impl Bytes {
+    /// Shows nothing unless stderr is a terminal.
+    pub fn new() -> Bytes {
+        Bytes {
+            start: stderr().is_terminal().then(Instant::now),
+            bar: None,
+            what: "",
+        }
+    }
+
+    /// So many bytes are done, `of` those there are, where that is known.
+    pub fn show(&mut self, what: &'static str, bytes: u64, of: Option<u64>) {
+        if self.start.is_none_or(|start| start.elapsed() < PATIENCE) {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| ProgressBar::new(0));
+        if std::mem::replace(&mut self.what, what) != what {
+            let template = match of {
+                None => "{msg} {bytes}, {elapsed}",
+                Some(_) => "{msg} {bar:30} {bytes}/{total_bytes}, {elapsed}",
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_length(of.unwrap_or(0));
+            bar.set_message(what);
+        }
+        bar.set_position(bytes);
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
     }
 }

@@ -67,7 +67,15 @@ fn print(repaired: &Repaired, path: &Path, out: &mut dyn Write) -> io::Result<()
             "the last {bytes} bytes, from byte {offset} on, are a frame that was not written to its end: left out"
         )?;
     }
+    if repaired.lost_captures > 0 {
+        writeln!(
+            out,
+            "left out: {} of which nothing is there or can be read",
+            counted(repaired.lost_captures, "capture")
+        )?;
+    }
     match (repaired.lost_frames, repaired.lost_samples) {
+        (0, _) if repaired.lost_captures > 0 => {}
         (0, _) => writeln!(out, "no frame is missing")?,
         (frames, samples) => writeln!(
             out,

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::attrs::{self, Attr, Attrs};
 use super::bytes::{Bytes, until_zero};
 use super::records::{Ordered, Record, Records, kind};
+use super::{Progress, Step};
 
 /// Bytes of the header of a stream, and of a file's header at least.
 pub const PIPE_HEADER: usize = 16;
@@ -49,6 +50,8 @@ pub struct Container {
     pub records: Ordered,
     /// When the file was last written.
     pub modified: Option<SystemTime>,
+    /// Bytes of the file.
+    len: Option<u64>,
     /// Why there is nothing behind the records.
     damage: Option<String>,
 }
@@ -115,6 +118,7 @@ impl Container {
             file.seek(SeekFrom::Start(PIPE_HEADER as u64))?;
             let mut container = Container::of_stream(Box::new(BufReader::new(file)))?;
             container.modified = meta.modified().ok();
+            container.len = Some(meta.len());
             return Ok(container);
         }
         let cut = || "it is cut in its header".to_owned();
@@ -154,6 +158,7 @@ impl Container {
             attrs,
             features,
             modified: meta.modified().ok(),
+            len: Some(meta.len()),
             damage,
         })
     }
@@ -203,6 +208,7 @@ impl Container {
             attrs,
             features,
             modified: None,
+            len: None,
             damage: None,
         })
     }
@@ -219,6 +225,20 @@ impl Container {
     /// The next record in order of time.
     pub fn next(&mut self) -> Option<(u64, Record)> {
         self.records.next(&self.attrs)
+    }
+
+    /// The next record in the order of the file, or nearly so, with its time: quicker, where order does not matter.
+    pub fn next_of_file(&mut self) -> Option<(u64, Record)> {
+        self.records.next_of_file(&self.attrs)
+    }
+
+    /// How far the records are read.
+    pub fn progress(&self, step: Step) -> Progress {
+        Progress {
+            step,
+            bytes: self.records.records.read_bytes(),
+            of: self.len,
+        }
     }
 
     /// A feature that is one string.

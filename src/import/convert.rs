@@ -9,7 +9,6 @@ use linux_perf_event_reader::constants::{
     PERF_RECORD_KSYMBOL, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_SAMPLE,
 };
 
-use super::Imported;
 use super::bytes::Bytes;
 use super::container::{Container, feature};
 use super::facts::Facts;
@@ -20,6 +19,7 @@ use super::processes::{Processes, Segment};
 use super::records::{Record, kind};
 use super::sample::{Sample, Shape};
 use super::survey::Survey;
+use super::{Imported, OFTEN, Step, Tell};
 use crate::capture::writer::CaptureWriter;
 use crate::capture::{SampleInput, TablesFull};
 use crate::event::{LossClass, MappedFile, Timestamp, sample_flags};
@@ -36,11 +36,21 @@ const TIME_UNIT: u32 = 10;
 const EVENTS: usize = 256;
 
 /// Reads `container` to its end and writes a capture into `out`.
-pub fn convert<W: Write>(container: Container, survey: Option<Survey>, out: W) -> Result<Imported> {
+pub fn convert<W: Write>(
+    container: Container,
+    survey: Option<Survey>,
+    out: W,
+    tell: Tell<'_>,
+) -> Result<Imported> {
     let mut importer = Importer::new(container, survey)?;
     let mut sink = Some(out);
     let mut open: Option<Open<W>> = None;
+    let mut records = 0u64;
     while let Some((time, record)) = importer.container.next() {
+        records += 1;
+        if records.is_multiple_of(OFTEN) {
+            tell(importer.container.progress(Step::Importing));
+        }
         importer.first = match importer.first {
             0 => time,
             first => first,

@@ -139,9 +139,17 @@ pub struct FoundFile {
 fn same_place(recorded: &Recorded) -> Result<(), String> {
     let name = rustix::system::uname();
     let text = |s: &CStr| Some(s.to_string_lossy().into_owned());
-    let same = recorded.host == text(name.nodename()) && recorded.release == text(name.release());
-    if !same {
-        return Err("it was recorded on another machine, or another kernel".into());
+    let (Some(_), Some(_)) = (&recorded.host, &recorded.release) else {
+        // In a pipe older versions of perf do not, and its options and other tools can leave it out.
+        return Err(
+            "perf did not write of which host and kernel it is, so that it cannot be compared with this machine".into(),
+        );
+    };
+    if recorded.host != text(name.nodename()) {
+        return Err("it was recorded on another machine".into());
+    }
+    if recorded.release != text(name.release()) {
+        return Err("it was recorded with another kernel than this machine runs now".into());
     }
     let Some((symbol, address)) = &recorded.text else {
         return Err("it does not say where the kernel was".into());

@@ -58,6 +58,36 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
+/// What an import is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// What comes from a pipe, and perf writes only into files, is copied into a temporary file.
+    Copying,
+    /// All records are looked at, for what the beginning of a capture has to say.
+    Looking,
+    /// Records are read and the capture is written.
+    Importing,
+}
+
+/// How far an import is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What it is doing.
+    pub step: Step,
+    /// Bytes of `perf.data` read in this step.
+    pub bytes: u64,
+    /// Of so many; `None` where that is not known, of a pipe.
+    pub of: Option<u64>,
+}
+
+/// Is told from time to time.
+type Tell<'t> = &'t mut dyn FnMut(Progress);
+
+/// Records between two times at which somebody is told.
+const OFTEN: u64 = 1 << 12;
+/// Bytes read at a time from a pipe.
+const PIECE: usize = 1 << 18;
+
 /// A `perf.data` to be read.
 pub enum Source {
     /// A regular file.
@@ -68,7 +98,7 @@ pub enum Source {
 
 impl Source {
     /// As it is, or for a stream that perf writes only into files, a temporary file of it.
-    fn open(self) -> Result<(Container, Option<File>)> {
+    fn open(self, tell: Tell<'_>) -> Result<(Container, Option<File>)> {
         match self {
             Source::File(file) => Ok((Container::of_file(again(&file)?)?, Some(file))),
             Source::Stream(mut stream) => {
@@ -78,11 +108,12 @@ impl Source {
                     .read_to_end(&mut start)
                     .context("cannot be read")?;
                 if container::is_pipe(&start)? {
-                    return Ok((Container::of_stream(stream)?, None));
+                    let stream = io::BufReader::with_capacity(PIECE, stream);
+                    return Ok((Container::of_stream(Box::new(stream))?, None));
                 }
                 let mut file = tempfile::tempfile().context("no temporary file")?;
                 file.write_all(&start)
-                    .and_then(|()| io::copy(&mut stream, &mut file))
+                    .and_then(|()| copy(&mut stream, &mut file, tell))
                     .context("cannot be copied into a temporary file")?;
                 let mut container = Container::of_file(again(&file)?)?;
                 // Its times are those of the copy.
@@ -100,17 +131,45 @@ fn again(file: &File) -> io::Result<File> {
     Ok(file)
 }
 
+fn copy(from: &mut dyn Read, to: &mut File, tell: Tell<'_>) -> io::Result<()> {
+    let mut bytes = 0;
+    loop {
+        let piece = io::copy(&mut Read::take(&mut *from, PIECE as u64), to)?;
+        if piece == 0 {
+            return Ok(());
+        }
+        bytes += piece;
+        tell(Progress {
+            step: Step::Copying,
+            bytes,
+            of: None,
+        });
+    }
+}
+
 /// Reads `source` and writes what it holds as a capture into `out`. One of a damaged `perf.data` has no end, like one whose
 /// recording was killed.
 ///
 /// # Errors
 /// It is no `perf.data`, or one of which nothing can be used; then what is in `out` is no whole capture.
 pub fn import<W: Write>(source: Source, out: W) -> Result<Imported> {
-    let (mut container, file) = source.open()?;
+    import_with(source, out, &mut |_| {})
+}
+
+/// As [`import`], and tells how far it is.
+///
+/// # Errors
+/// As those of [`import`].
+pub fn import_with<W: Write>(
+    source: Source,
+    out: W,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Imported> {
+    let (mut container, file) = source.open(tell)?;
     let mut survey = None;
     if let Some(file) = file {
         let modified = container.modified;
-        survey = Some(Survey::of(&mut container)?);
+        survey = Some(Survey::of(&mut container, tell)?);
         container = Container::of_file(again(&file)?)?;
         container.modified = modified;
     }
@@ -120,5 +179,5 @@ pub fn import<W: Write>(source: Source, out: W) -> Result<Imported> {
             .map_or_else(String::new, |d| format!(" ({d})"));
         bail!("it holds no samples{why}");
     }
-    convert::convert(container, survey, out)
+    convert::convert(container, survey, out, tell)
 }

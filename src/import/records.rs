@@ -90,6 +90,11 @@ impl Records {
         }
     }
 
+    /// Bytes of the file or stream that are read.
+    pub fn read_bytes(&self) -> u64 {
+        self.read
+    }
+
     /// The next record; `None` at the end, or at damage.
     pub fn next(&mut self) -> Option<Record> {
         while !self.over {
@@ -306,15 +311,21 @@ impl Ordered {
         }
     }
 
+    /// The next record as it comes, with its time; first those that are held.
+    pub fn next_of_file(&mut self, attrs: &Attrs) -> Option<(u64, Record)> {
+        if let Some(Reverse((time, _, record))) = self.held.pop() {
+            return Some((time, record));
+        }
+        let record = self.records.next()?;
+        Some((time_of(&record, attrs), record))
+    }
+
     fn hold(&mut self, record: Record, attrs: &Attrs) {
         if record.kind == kind::FINISHED_ROUND {
             self.end_round();
             return;
         }
-        let time = match record.kind < kind::USER {
-            true => attrs.time(record.kind, &record.body),
-            false => 0,
-        };
+        let time = time_of(&record, attrs);
         self.latest = self.latest.max(time);
         self.count += 1;
         self.bytes += record.body.len();
@@ -329,5 +340,13 @@ impl Ordered {
     fn end_round(&mut self) {
         self.until = self.until.max(self.before);
         self.before = self.latest;
+    }
+}
+
+/// When a record was made, 0 when it does not say, or perf made it.
+fn time_of(record: &Record, attrs: &Attrs) -> u64 {
+    match record.kind < kind::USER {
+        true => attrs.time(record.kind, &record.body),
+        false => 0,
     }
 }

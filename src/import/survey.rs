@@ -9,6 +9,7 @@ use linux_perf_event_reader::constants::{
 
 use super::bytes::{Bytes, until_zero};
 use super::container::Container;
+use super::{OFTEN, Step, Tell};
 
 /// Paths looked at at most; beyond, build IDs of a table are believed as they are.
 const PATHS: usize = 1 << 20;
@@ -27,10 +28,15 @@ pub struct Survey {
 
 impl Survey {
     /// Reads all records of `container`.
-    pub fn of(container: &mut Container) -> Result<Survey> {
+    pub fn of(container: &mut Container, tell: Tell<'_>) -> Result<Survey> {
         let mut survey = Survey::default();
         let mut files: HashMap<Vec<u8>, [u64; 2]> = HashMap::new();
-        while let Some((time, record)) = container.next() {
+        let mut records = 0u64;
+        while let Some((time, record)) = container.next_of_file() {
+            records += 1;
+            if records.is_multiple_of(OFTEN) {
+                tell(container.progress(Step::Looking));
+            }
             survey.latest = survey.latest.max(time);
             match record.kind {
                 PERF_RECORD_SAMPLE => survey.samples += 1,

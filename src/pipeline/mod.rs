@@ -7,7 +7,7 @@
 //! request   what is asked -> selection  which frames are read, which samples pass, what names decide
 //! profile   tally  segments on all CPUs -> segment  samples -> views -> counts  by stack numbers -> stacks  of places
 //!             -> shape  stacks of functions        grouping  what is counted apart
-//! stream    segment -> lists  of frames, sample by sample
+//! stream    segment -> lists  of frames, sample by sample -> queue  until it is a sample's turn
 //! merged    both, of each of several captures in one file, and joined
 //! about, missing, inventory   what the capture has and lacks      pack, packing   what names need, collected
 //! ```
@@ -98,8 +98,8 @@ pub fn profile_with_missing(
     count(reader, request, true, progress, warn)
 }
 
-/// Hands every sample asked for to `sink`, in the order of time and CPU; of several captures in one file those of one after
-/// those of the other.
+/// Hands every sample asked for to `sink`, in the order of time and CPU; those of several captures in one file by the wall
+/// clock.
 ///
 /// Frames are nearly in time order: a sample waits only as long as a later frame may still have an earlier
 /// one, by what the descriptors say. Where too many would have to wait, `warn` is told, and they do not.

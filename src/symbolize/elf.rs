@@ -41,6 +41,9 @@ pub struct FilesUsed {
     pub debug: Option<PathBuf>,
 }
 
+/// Tables made for some addresses only, before one of all is.
+const SHORT_TABLES: u32 = 8;
+
 /// One mapped file that is believed.
 pub(super) struct Module {
     /// What messages call it.
@@ -51,7 +54,14 @@ pub(super) struct Module {
     debug: Option<DebugInfo>,
     images: Vec<Rc<Sections>>,
     used: FilesUsed,
+    /// Symbols out of `.gnu_debugdata`.
+    mini: OnceCell<Option<Vec<u8>>>,
+    /// What is needed of the symbol tables for `asked`, or all of them.
     table: OnceCell<FunctionTable>,
+    /// Addresses asked for now, ascending.
+    asked: Vec<u64>,
+    /// How often a table was made for what was asked.
+    short_tables: u32,
     /// Names of functions of the table, by number.
     table_names: HashMap<u32, NameId>,
     /// The linker's name by that of DWARF and the function of the table.
@@ -120,7 +130,10 @@ impl Module {
             debug: info,
             images: files.into_iter().map(|(_, sections)| sections).collect(),
             used,
+            mini: OnceCell::new(),
             table: OnceCell::new(),
+            asked: Vec::new(),
+            short_tables: 0,
             table_names: HashMap::new(),
             fuller_names: HashMap::new(),
             told: (false, false),
@@ -144,17 +157,36 @@ impl Module {
         names: &mut Names,
         warn: &mut dyn FnMut(String),
     ) -> Vec<Option<Symbol>> {
-        let symbols = offsets.iter().map(|offset| {
-            let address = address_of(&self.loads, *offset)?;
-            self.symbol(address, names, warn)
-        });
+        let addresses = offsets
+            .iter()
+            .map(|offset| address_of(&self.loads, *offset));
+        let addresses: Vec<Option<u64>> = addresses.collect();
+        self.ask(&addresses);
+        let symbols = addresses
+            .into_iter()
+            .map(|address| self.symbol(address?, names, warn));
         let symbols = symbols.collect();
         self.tell(warn);
         symbols
     }
 
-    /// The symbol at an address as the file has them.
-    pub fn symbol(
+    /// Makes ready for these addresses: a table for others says nothing of them.
+    fn ask(&mut self, addresses: &[Option<u64>]) {
+        if self.short_tables >= SHORT_TABLES {
+            return;
+        }
+        if self.table.take().is_some() {
+            self.short_tables += 1;
+            self.table_names.clear();
+            self.fuller_names.clear();
+        }
+        self.asked = addresses.iter().flatten().copied().collect();
+        self.asked.sort_unstable();
+        self.asked.dedup();
+    }
+
+    /// The symbol at an address that was asked for, as the file has them.
+    fn symbol(
         &mut self,
         address: u64,
         names: &mut Names,
@@ -234,21 +266,29 @@ impl Module {
 
     /// The symbol tables, read when first needed.
     fn table(&self, warn: &mut dyn FnMut(String)) -> &FunctionTable {
-        let (images, shown) = (&self.images, &self.shown);
         self.table.get_or_init(|| {
-            let mini = images.iter().find_map(|image| mini_debug_info(image));
-            let mini = mini.and_then(|mini| {
-                mini.map_err(|problem| {
-                    warn(format!(
-                        "{}: some symbols are in .gnu_debugdata, not read: {problem}",
-                        shown.display()
-                    ));
-                })
-                .ok()
-            });
-            let bytes = images.iter().map(|image| image.bytes());
-            FunctionTable::of(bytes.chain(mini.as_deref()))
+            let mini = self.mini.get_or_init(|| self.mini(warn));
+            let images = self.images.iter().map(|image| image.bytes());
+            let images: Vec<&[u8]> = images.chain(mini.as_deref()).collect();
+            match self.short_tables < SHORT_TABLES {
+                true => FunctionTable::near(&images, &self.asked),
+                false => FunctionTable::of(images),
+            }
         })
+    }
+
+    fn mini(&self, warn: &mut dyn FnMut(String)) -> Option<Vec<u8>> {
+        let mini = self
+            .images
+            .iter()
+            .find_map(|image| mini_debug_info(image))?;
+        mini.map_err(|problem| {
+            warn(format!(
+                "{}: some symbols are in .gnu_debugdata, not read: {problem}",
+                self.shown.display()
+            ));
+        })
+        .ok()
     }
 
     /// Says what could not be read, once.

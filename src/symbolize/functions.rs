@@ -5,9 +5,11 @@
 //! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
 //! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
 
+mod near;
+
 use std::fmt::{self, Write};
 
-use object::read::ReadRef;
+use object::read::{ReadRef, Symbol};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 use super::flat::Flat;
@@ -105,44 +107,39 @@ impl FunctionTable {
 
     fn read<'data, R: ReadRef<'data>>(&mut self, data: R) -> Option<()> {
         let elf = object::File::parse(data).ok()?;
-        let ends: Vec<(usize, u64)> = elf
-            .sections()
-            .map(|s| (s.index().0, s.address().saturating_add(s.size())))
-            .collect();
+        let ends = SectionEnds::of(&elf);
         for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
-            if symbol.kind() != SymbolKind::Text {
-                continue;
+            if let Some(range) = ends.range(&symbol) {
+                self.add(&symbol, range);
             }
-            let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name_bytes()) else {
-                continue;
-            };
-            let (start, size) = (symbol.address(), symbol.size());
-            let section_end = || {
-                let found = ends.binary_search_by_key(&section.0, |(index, _)| *index);
-                let end = found.ok().and_then(|i| ends.get(i));
-                end.map_or(start, |(_, end)| *end)
-            };
-            let at = self.text.len();
-            if name.is_empty() || at.saturating_add(3 * name.len()) > u32::MAX as usize {
-                continue;
-            }
-            self.text.push_str(&String::from_utf8_lossy(name));
-            self.functions.push(Function {
-                start,
-                end: if size > 0 {
-                    start.saturating_add(size)
-                } else {
-                    section_end()
-                },
-                name: (at as u32, self.text.len() as u32),
-                sized: size > 0,
-                rank: {
-                    let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
-                    let underscores = underscores.count() as u8;
-                    (symbol.is_local(), underscores, symbol.is_weak())
-                },
-            });
         }
+        Some(())
+    }
+
+    /// Adds the function of a symbol; one that has no name is none.
+    fn add<'data, R: ReadRef<'data>>(
+        &mut self,
+        symbol: &Symbol<'data, '_, R>,
+        (start, end): (u64, u64),
+    ) -> Option<()> {
+        let name = symbol.name_bytes().ok()?;
+        let at = self.text.len();
+        if name.is_empty() || at.saturating_add(3 * name.len()) > u32::MAX as usize {
+            return None;
+        }
+        self.text.push_str(&String::from_utf8_lossy(name));
+        let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
+        self.functions.push(Function {
+            start,
+            end,
+            name: (at as u32, self.text.len() as u32),
+            sized: symbol.size() > 0,
+            rank: (
+                symbol.is_local(),
+                underscores.count() as u8,
+                symbol.is_weak(),
+            ),
+        });
         Some(())
     }
 
@@ -187,6 +184,34 @@ impl FunctionTable {
     pub fn name(&self, function: Function) -> &str {
         let (from, to) = function.name;
         self.text.get(from as usize..to as usize).unwrap_or("")
+    }
+}
+
+/// Where the sections of an image end, in the order of their numbers.
+struct SectionEnds(Vec<(usize, u64)>);
+
+impl SectionEnds {
+    fn of<'data, R: ReadRef<'data>>(elf: &object::File<'data, R>) -> SectionEnds {
+        let ends = elf
+            .sections()
+            .map(|s| (s.index().0, s.address().saturating_add(s.size())));
+        SectionEnds(ends.collect())
+    }
+
+    /// First address of a symbol and that after its last, if it is one of a function; without a size, it may reach to the end of
+    /// its section.
+    fn range<'data, R: ReadRef<'data>>(&self, symbol: &Symbol<'data, '_, R>) -> Option<(u64, u64)> {
+        if symbol.kind() != SymbolKind::Text {
+            return None;
+        }
+        let section = symbol.section_index()?;
+        let (start, size) = (symbol.address(), symbol.size());
+        if size > 0 {
+            return Some((start, start.saturating_add(size)));
+        }
+        let found = self.0.binary_search_by_key(&section.0, |(index, _)| *index);
+        let end = found.ok().and_then(|i| self.0.get(i));
+        Some((start, end.map_or(start, |(_, end)| *end)))
     }
 }
 

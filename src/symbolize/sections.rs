@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::thread;
 
 use gimli::SectionId;
 use object::{CompressionFormat, Object, ObjectSection};
@@ -122,6 +123,32 @@ impl Sections {
         self.debug.iter().any(|section| section.id == id)
     }
 
+    /// Inflates those of the sections that are `wanted`, side by side: what is needed of a large debug file is needed at once.
+    pub fn inflate(&self, wanted: impl Fn(SectionId) -> bool) {
+        let sections = self.debug.iter();
+        let sections: Vec<&Section> = sections
+            .filter(|section| section.compressed.is_some() && wanted(section.id))
+            .filter(|section| section.inflated.get().is_none())
+            .collect();
+        thread::scope(|scope| {
+            let threads = sections.iter().filter_map(|section| {
+                let raw = self.map.get(section.place.clone())?;
+                let (format, size) = section.compressed?;
+                let id = section.id;
+                Some((
+                    *section,
+                    scope.spawn(move || inflated(id, raw, format, size)),
+                ))
+            });
+            for (section, thread) in threads.collect::<Vec<_>>() {
+                // Where that fails, it is inflated when it is asked for.
+                if let Ok(bytes) = thread.join() {
+                    let _ = section.inflated.set(bytes);
+                }
+            }
+        });
+    }
+
     /// A section's bytes, none when it is not there.
     pub fn get(&self, id: SectionId) -> Result<&[u8], String> {
         let Some(section) = self.debug.iter().find(|section| section.id == id) else {
@@ -132,11 +159,20 @@ impl Sections {
         let Some((format, size)) = section.compressed else {
             return Ok(raw);
         };
-        let inflated = section.inflated.get_or_init(|| {
-            inflate(raw, format, size).map_err(|problem| format!("{} {problem}", id.name()))
-        });
-        inflated.as_deref().map_err(Clone::clone)
+        let bytes = section
+            .inflated
+            .get_or_init(|| inflated(id, raw, format, size));
+        bytes.as_deref().map_err(Clone::clone)
     }
+}
+
+fn inflated(
+    id: SectionId,
+    raw: &[u8],
+    format: CompressionFormat,
+    size: u64,
+) -> Result<Vec<u8>, String> {
+    inflate(raw, format, size).map_err(|problem| format!("{} {problem}", id.name()))
 }
 
 fn is_code<'d, 'f>(section: &object::Section<'d, 'f>) -> bool {

@@ -94,9 +94,9 @@ fn a_device_that_takes_no_more_is_told_by_the_next_sync() {
     assert_eq!(recorded.code(), 1, "{recorded:#?}");
     assert_eq!(said.matches("No space left on device").count(), 1, "{said}");
     assert!(said.contains("run.bprof"), "{said}");
-    // A frame is written each 0.9 s, and brought to the disk with the sync after it.
+    // A frame is written each 0.9 s, and brought to the disk with the sync after it; on a busy machine that takes longer.
     assert!(
-        after < Duration::from_secs(3),
+        after < Duration::from_secs(10),
         "told after {after:?}: {said}"
     );
     assert!(marker.exists(), "the command did not end by itself");

@@ -109,7 +109,7 @@ fn a26_stopped_amid_a_fork_storm_and_libraries() {
     let host_said = bench.path("host.stdout").display().to_string();
     let script = format!(
         // Each prints when it likes, also in the middle of a line.
-        "{} 2 1600 {} 0.003 & {} {EACH} {} {} >{host_said}; wait; cat {host_said}",
+        "{} 2 4500 {} 0.001 & {} {EACH} {} {} >{host_said}; wait; cat {host_said}",
         storm.display(),
         quick.display(),
         host.display(),

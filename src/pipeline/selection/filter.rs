@@ -59,6 +59,11 @@ impl Filter {
         })
     }
 
+    /// Whether the capture's host is asked for.
+    pub fn is_of_host(&self) -> bool {
+        self.host
+    }
+
     /// Spans of time of which a sample has to be in one; `None`: it is not asked when.
     pub fn times(&self) -> Option<&[TimeSpan]> {
         self.times.as_deref()

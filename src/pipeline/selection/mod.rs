@@ -20,7 +20,7 @@ use crate::event::Pid;
 
 pub(super) use filter::{Filter, Sieve};
 pub(super) use names::{Found, found, wanted};
-pub(super) use nothing::explain;
+pub(super) use nothing::{explain, no_host};
 pub(super) use plan::Plan;
 
 pub use pattern::{Glob, NamePattern, PathPattern};

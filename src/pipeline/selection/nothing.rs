@@ -37,6 +37,10 @@ pub(in crate::pipeline) fn explain(
 ) -> Vec<String> {
     let selected = about.selected.as_ref().and_then(|s| s.samples);
     match (selected, passed) {
+        (Some(0), 0) if !filter.is_of_host() => {
+            let host = (about.host.clone(), about.samples);
+            vec![no_host(filter.selection(), [host])]
+        }
         (Some(0), 0) => of_samples(reader, filter, about),
         (Some(0), passed) => {
             vec![match passed {
@@ -48,6 +52,24 @@ pub(in crate::pipeline) fn explain(
         }
         _ => Vec::new(),
     }
+}
+
+/// Where none of the `hosts`, with their samples, is asked for.
+pub(in crate::pipeline) fn no_host(
+    asked: &Selection,
+    hosts: impl IntoIterator<Item = (String, u64)>,
+) -> String {
+    let kind = kinds(asked)
+        .into_iter()
+        .find(|(which, _)| *which == Which::Host);
+    let Some((_, mut kind)) = kind else {
+        return "no host is asked for".to_owned();
+    };
+    for (host, samples) in hosts {
+        let sum = kind.values.entry(host).or_default();
+        *sum = sum.saturating_add(samples);
+    }
+    sentence(&kind, &About::default())
 }
 
 /// The whole capture is read for it, and nothing is named.

@@ -306,6 +306,7 @@ fn part(sections: &Sections, id: SectionId) -> Result<Slice<'_>, Problem> {
 }
 
 fn load(sections: &Sections) -> Result<gimli::Dwarf<Slice<'_>>, String> {
+    sections.inflate(|id| id != SectionId::DebugLine);
     let mut dwarf = gimli::Dwarf::load(|id| part(sections, id)).map_err(|problem| problem.0)?;
     dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
     Ok(dwarf)

@@ -43,16 +43,6 @@ impl Program {
         Program::open(std::env::current_exe().expect("a program has a path"))
     }
 
-    /// A program that is not here: nothing is named.
-    pub fn elsewhere(self) -> Program {
-        let file = MappedFile {
-            path: b"/nonexistent/program".to_vec(),
-            build_id: BuildId::new(&[0xbe; 20]),
-            ..self.file
-        };
-        Program { file, ..self }
-    }
-
     /// The ELF file at `path`.
     pub fn open(path: PathBuf) -> Program {
         let bytes = std::fs::read(&path).expect("a program can be read");

@@ -8,10 +8,11 @@ use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bprof::capture::members::{MergeError, merge};
 use bprof::capture::verify::verify;
 use bprof::capture::{LossTotals, Reader};
 use bprof::event::{LossClass, sample_flags};
-use bprof::import::{Imported, Source, import};
+use bprof::import::{Imported, Source, Step, import, import_with};
 
 use super::golden::of_version;
 use super::report::fixture::{Run, profiler, subcommand};
@@ -397,4 +398,119 @@ fn what_cannot_be_imported_is_said() {
     big[..8].reverse();
     let err = imported(big).unwrap_err();
     assert!(format!("{err:#}").contains("big-endian"), "{err:#}");
+}
+
+/// As perf has texts in its header: length, and bytes with zeros behind.
+fn text(text: &str) -> Vec<u8> {
+    let mut bytes = 64u32.to_le_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes.resize(4 + 64, 0);
+    bytes
+}
+
+const HOSTNAME: u32 = 3;
+const OSRELEASE: u32 = 4;
+
+/// Why nothing of this machine is believed is what is told: a recording need not say where it was made.
+#[test]
+fn the_reason_why_this_machine_is_not_believed_is_the_true_one() {
+    let told = |host: Option<&str>, release: Option<&str>| {
+        let mut made = Made::default();
+        made.sample(USER, (7, 7), 100, &[MARK_USER, 0x40_0010]);
+        for (number, name) in [(HOSTNAME, host), (OSRELEASE, release)] {
+            if let Some(name) = name {
+                made.feature(number, &text(name));
+            }
+        }
+        let (_, imported) = imported(made.file()).unwrap();
+        imported.degraded.join("\n")
+    };
+    let own = rustix::system::uname();
+    let [host, release] = [own.nodename(), own.release()].map(|text| text.to_str().unwrap());
+    let silent = "perf did not write of which host and kernel it is";
+    assert!(told(None, None).contains(silent));
+    assert!(told(Some(host), None).contains(silent));
+    assert!(told(None, Some(release)).contains(silent));
+    let elsewhere = told(Some("elsewhere.example"), Some(release));
+    assert!(
+        elsewhere.contains("it was recorded on another machine"),
+        "{elsewhere}"
+    );
+    let before = told(Some(host), Some("2.6.32"));
+    assert!(
+        before.contains("with another kernel than this machine runs now"),
+        "{before}"
+    );
+    let here = told(Some(host), Some(release));
+    assert!(
+        here.contains("it does not say where the kernel was"),
+        "{here}"
+    );
+}
+
+/// By a file perf tells the host and build IDs, by a pipe it may not: it is the same recording all the same.
+#[test]
+fn a_recording_is_itself_however_it_was_imported() {
+    let made = |late: u64| {
+        let mut made = Made::default();
+        made.comm(7, 7, "prog", false, 0);
+        made.map(map(7, "/bin/prog", 1, 10));
+        for i in 0..200 {
+            made.sample(USER, (7, 7), late + i * 5000, &[MARK_USER, 0x40_0010 + i]);
+        }
+        made
+    };
+    let mut known = made(20_000);
+    known.build_id("/bin/prog", [0xab; 20]);
+    known.feature(HOSTNAME, &text("elsewhere.example"));
+    let readers = [known.file(), made(20_000).stream(), made(31_000).stream()];
+    let readers = readers.map(|bytes| imported(bytes).unwrap().0);
+    let [by_file, by_pipe, other] = readers.each_ref();
+    let first = |reader: &Reader| reader.frames()[0].descriptor.data_crc;
+    assert_ne!(first(by_file), first(by_pipe), "what is in them differs");
+    let err = merge(&[by_file, other, by_pipe], &mut Vec::new()).unwrap_err();
+    assert!(matches!(err, MergeError::Same(0, 2)), "{err}");
+    let mut out = Vec::new();
+    merge(&[by_pipe, other], &mut out).unwrap();
+    assert_eq!(Reader::from_bytes(out).unwrap().samples(), 400);
+}
+
+/// Long work tells how far it is: what it does, and of how many bytes, where that is known.
+#[test]
+fn an_import_tells_how_far_it_is() {
+    let made = || {
+        let mut made = Made::default();
+        for i in 0..10_000 {
+            made.sample(USER, (7, 7), 100 + i, &[MARK_USER, 0x40_0010]);
+        }
+        made
+    };
+    let steps = |bytes: Vec<u8>| {
+        let len = bytes.len() as u64;
+        let mut told = Vec::new();
+        let source = Source::Stream(Box::new(Cursor::new(bytes)));
+        import_with(source, Vec::new(), &mut |progress| told.push(progress)).unwrap();
+        assert!(
+            told.iter()
+                .all(|p| p.bytes <= len && p.of.is_none_or(|of| of == len))
+        );
+        for pair in told.windows(2) {
+            assert!(
+                pair[0].step != pair[1].step || pair[0].bytes <= pair[1].bytes,
+                "{pair:?}"
+            );
+        }
+        let mut steps: Vec<_> = told.iter().map(|p| (p.step, p.of.is_some())).collect();
+        steps.dedup();
+        steps
+    };
+    assert_eq!(steps(made().stream()), [(Step::Importing, false)]);
+    assert_eq!(
+        steps(made().file()),
+        [
+            (Step::Copying, false),
+            (Step::Looking, true),
+            (Step::Importing, true)
+        ]
+    );
 }

@@ -1,52 +1,22 @@
-//! Every sample with its names, in time order, while the capture is being read.
+//! Samples that wait for their turn, because frames still to be read may have earlier ones.
 
+use std::cell::Cell;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use crate::capture::{Damage, LossTotals, Reader, Tables};
+use super::Sink;
+use crate::capture::Tables;
 use crate::event::{Pid, Timestamp, sample_flags};
 use crate::format::samples::Sample;
+use crate::pipeline::grouping::Grouping;
+use crate::pipeline::lists::{FrameLists, Frames, Held};
+use crate::pipeline::segment::{Key, Segment, ViewId};
+use crate::pipeline::selection::{self, Filter};
+use crate::pipeline::stacks::{BEFORE_EXEC, STRAY};
 use crate::profile::{About, NameId, Names, Naming, SampleFrame, SampleView};
 use crate::symbolize::{PlaceId, Symbolizer};
-
-use super::grouping::Grouping;
-use super::lists::{FrameLists, Frames, Held};
-use super::segment::{Key, Segment, ViewId};
-use super::selection::{self, Filter, Plan, Sieve};
-use super::stacks::{BEFORE_EXEC, STRAY, places};
-use super::{Request, about, symbolizer};
-
-/// Where a stream goes. Any error ends the stream and is returned from it.
-pub trait Sink {
-    /// Why it cannot go on.
-    type Error;
-    /// Before any sample.
-    fn open(&mut self, about: &About) -> Result<(), Self::Error>;
-    /// The next sample.
-    fn sample(
-        &mut self,
-        about: &About,
-        names: &Names,
-        sample: &SampleView<'_>,
-    ) -> Result<(), Self::Error>;
-    /// What was given so far should be seen now.
-    fn flush(&mut self) -> Result<(), Self::Error>;
-    /// One more frame of the capture is read.
-    fn frame(&mut self) {}
-}
-
-/// What is known at the end of a stream.
-#[derive(Debug, Default)]
-pub struct Summary {
-    /// Facts, with losses by cause.
-    pub about: About,
-    /// Damage that was found while reading; that known before is in `about` only.
-    pub late_damage: Vec<String>,
-    /// How frames were named.
-    pub naming: Naming,
-}
 
 /// Samples that wait at most, and frames in their stacks: several times what the frames of an honest capture have in
 /// common with later ones. A capture can be made to let all of its samples wait for the last one.
@@ -55,136 +25,19 @@ const MOST_FRAMES: usize = 1 << 22;
 /// Frames without names that wait to be counted.
 const MOST_UNNAMED: usize = 1 << 20;
 
-/// See [`stream()`](super::stream()); of one capture.
-pub(super) fn stream<S: Sink>(
-    reader: &Reader,
-    request: Request,
-    sink: &mut S,
-    warn: &mut dyn FnMut(&str),
-) -> Result<Summary, S::Error> {
-    let Request {
-        symbols,
-        selection,
-        by,
-        ..
-    } = request;
-    let (mut symbolizer, damage) = symbolizer(reader, symbols);
-    *symbolizer.places() = places(reader);
-    let mut about = about::about(reader);
-    let grouping = Grouping {
-        by,
-        host: about.host.clone(),
-    };
-    about.damage.extend(damage);
-    let filter = Filter::new(selection, &about);
-    let plan = Plan::new(reader, &filter);
-    about.selected = filter.selected(plan.lost());
-    sink.open(&about)?;
-    sink.flush()?;
-    let mut stream = Stream {
-        about,
-        grouping,
-        wanted: Wanted::new(&filter),
-        names: Names::default(),
-        symbolizer,
-        passed: 0,
-        weight: 0,
-        truncated: 0,
-        waiting: BinaryHeap::new(),
-        held: Held::default(),
-        given: 0,
-        out_of_order: false,
-        named: Vec::new(),
-        unnamed: Vec::new(),
-    };
-    let mut late_damage: Vec<Damage> = Vec::new();
-    let mut bounds = earliest_after(reader, &plan).into_iter();
-    for (mut segment_reader, frames) in plan.segments(reader) {
-        let mut segment = Segment::new(Arc::clone(stream.symbolizer.perf_maps()));
-        let mut lists = FrameLists::new(&stream.held);
-        let mut sieve = Sieve::new(&filter);
-        let mut losses = LossTotals::default();
-        for _ in 0..frames {
-            let bound = bounds.next().unwrap_or(Timestamp::MAX);
-            sink.frame();
-            match segment_reader.next_frame() {
-                Ok(Some(frame)) => {
-                    let mut keys = Vec::new();
-                    match plan.is_dated(frame.entry) {
-                        true => {
-                            about::add_losses(&mut stream.about, &frame.tables.losses, &mut losses)
-                        }
-                        false => losses.clone_from(&frame.tables.losses),
-                    }
-                    segment.frame(frame.tables, frame.samples, |segment, sample, key| {
-                        if let Some(key) = sieve.pass(sample, key, segment, frame.tables) {
-                            let flags = filter.flags(sample.flags);
-                            keys.push((Sample { flags, ..*sample }, key));
-                        }
-                    });
-                    // So that what comes before `bound` can be given while the rest is still looked up.
-                    keys.sort_by_key(|(sample, _)| (sample.time, sample.cpu));
-                    let mut rest = &keys[..];
-                    while !rest.is_empty() {
-                        let taken = stream.take(rest, frame.tables, &mut segment, &mut lists);
-                        rest = rest.get(taken..).unwrap_or_default();
-                        stream.resolve(warn);
-                        let next = rest.first().map_or(bound, |(sample, _)| sample.time);
-                        stream.give(bound.min(next), sink)?;
-                        stream.make_room(sink, warn)?;
-                    }
-                    sink.flush()?;
-                }
-                // Bounds go on with the next segment, whose frames follow in the list.
-                Ok(None) => {}
-                Err(damage) => late_damage.push(damage),
-            }
-        }
-    }
-    stream.give(Timestamp::MAX, sink)?;
-    stream.count_named();
-    let mut about = stream.about;
-    about.truncated = Some(stream.truncated);
-    match &mut about.selected {
-        None => about.weight = stream.weight,
-        Some(selected) => {
-            selected.samples.get_or_insert(0);
-            selected.weight = stream.weight;
-        }
-    }
-    let nothing = selection::explain(reader, &filter, &about, stream.passed);
-    if let Some(selected) = &mut about.selected {
-        selected.nothing = nothing;
-    }
-    let late_damage: Vec<String> = late_damage
-        .into_iter()
-        .map(|damage| {
-            about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
-            damage.to_string()
-        })
-        .collect();
-    about.damage.extend(late_damage.iter().cloned());
-    Ok(Summary {
-        about,
-        late_damage,
-        naming: stream.symbolizer.naming(),
-    })
+/// What waits, in all captures that share it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::pipeline) struct Room {
+    waiting: Rc<Cell<usize>>,
+    /// Frames in the stacks of those that wait, and in stacks remembered.
+    held: Held,
 }
 
-/// For each frame that is read, in that order: the earliest sample of all later ones.
-fn earliest_after(reader: &Reader, plan: &Plan) -> Vec<Timestamp> {
-    let segments = plan.segments(reader);
-    let frames: Vec<_> = segments.flat_map(|(s, n)| s.frames().take(n)).collect();
-    let mut bounds = Vec::with_capacity(frames.len());
-    let mut earliest = Timestamp::MAX;
-    for entry in frames.into_iter().rev() {
-        bounds.push(earliest);
-        if entry.descriptor.samples > 0 {
-            earliest = earliest.min(entry.descriptor.first);
-        }
+impl Room {
+    /// Whether there is more than this share of what may wait.
+    fn is_over(&self, share: usize) -> bool {
+        self.waiting.get() >= MOST_WAITING / share || self.held.frames() >= MOST_FRAMES / share
     }
-    bounds.reverse();
-    bounds
 }
 
 /// What names have to be in the stack of a sample.
@@ -232,8 +85,10 @@ impl<'a> Wanted<'a> {
     }
 }
 
-struct Stream<'a> {
-    about: About,
+/// The samples that wait, and what it takes to name them.
+pub(super) struct Queue<'a> {
+    /// What is known so far.
+    pub about: About,
     grouping: Grouping,
     wanted: Wanted<'a>,
     /// Samples that passed before names were asked.
@@ -242,10 +97,9 @@ struct Stream<'a> {
     weight: u64,
     truncated: u64,
     names: Names,
-    symbolizer: Symbolizer,
+    pub symbolizer: Symbolizer,
     waiting: BinaryHeap<Waiting>,
-    /// Frames in the stacks of those that wait, and in stacks remembered.
-    held: Held,
+    room: Room,
     given: u64,
     /// Samples had to be given before their turn.
     out_of_order: bool,
@@ -295,9 +149,68 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
-impl Stream<'_> {
+impl<'a> Queue<'a> {
+    pub fn new(
+        about: About,
+        grouping: Grouping,
+        symbolizer: Symbolizer,
+        filter: &'a Filter,
+        room: Room,
+    ) -> Queue<'a> {
+        Queue {
+            about,
+            grouping,
+            wanted: Wanted::new(filter),
+            names: Names::default(),
+            symbolizer,
+            passed: 0,
+            weight: 0,
+            truncated: 0,
+            waiting: BinaryHeap::new(),
+            room,
+            given: 0,
+            out_of_order: false,
+            named: Vec::new(),
+            unnamed: Vec::new(),
+        }
+    }
+
+    /// Lists of the frames of a segment, counted with those that wait.
+    pub fn lists(&self) -> FrameLists {
+        FrameLists::new(&self.room.held)
+    }
+
+    /// When the earliest of those that wait was taken.
+    pub fn next_time(&self) -> Option<Timestamp> {
+        self.waiting.peek().map(|next| next.sample.time)
+    }
+
+    /// Gives the earliest of those that wait.
+    pub fn give_next<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        match self.pop() {
+            Some(next) => self.give_one(&next, sink),
+            None => Ok(()),
+        }
+    }
+
+    /// What is known at the end, how many samples passed before names were asked, and how frames were named.
+    pub fn finish(mut self) -> (About, u64, Naming) {
+        self.count_unnamed();
+        self.count_named();
+        let mut about = self.about;
+        about.truncated = Some(self.truncated);
+        match &mut about.selected {
+            None => about.weight = self.weight,
+            Some(selected) => {
+                selected.samples.get_or_insert(0);
+                selected.weight = self.weight;
+            }
+        }
+        (about, self.passed, self.symbolizer.naming())
+    }
+
     /// Lets the first samples of a frame wait, as many as there is room for; says how many, at least one.
-    fn take(
+    pub fn take(
         &mut self,
         samples: &[(Sample, Key)],
         tables: &Tables,
@@ -309,7 +222,7 @@ impl Stream<'_> {
         let mut groups: HashMap<(ViewId, u32), NameId> = HashMap::new();
         let mut taken = 0;
         for &(sample, key) in samples {
-            if taken > 0 && self.is_full() {
+            if taken > 0 && self.room.is_over(1) {
                 break;
             }
             taken += 1;
@@ -341,16 +254,21 @@ impl Stream<'_> {
                 user,
             });
             self.given += 1;
+            self.room.waiting.set(self.room.waiting.get() + 1);
         }
         taken
     }
 
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= MOST_WAITING || self.held.frames() >= MOST_FRAMES
+    /// The earliest of those that wait.
+    fn pop(&mut self) -> Option<Waiting> {
+        let next = self.waiting.pop()?;
+        let waiting = &self.room.waiting;
+        waiting.set(waiting.get().saturating_sub(1));
+        Some(next)
     }
 
     /// Looks up the names of all that wait.
-    fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
+    pub fn resolve(&mut self, warn: &mut dyn FnMut(&str)) {
         self.symbolizer.resolve(&mut self.names);
         for message in self.symbolizer.take_warnings() {
             warn(&message);
@@ -358,12 +276,12 @@ impl Stream<'_> {
     }
 
     /// Gives out the earliest ones where too many wait, whatever may come.
-    fn make_room<S: Sink>(
+    pub fn make_room<S: Sink>(
         &mut self,
         sink: &mut S,
         warn: &mut dyn FnMut(&str),
     ) -> Result<(), S::Error> {
-        if !self.is_full() {
+        if !self.room.is_over(1) {
             return Ok(());
         }
         if !std::mem::replace(&mut self.out_of_order, true) {
@@ -371,8 +289,8 @@ impl Stream<'_> {
                 "the capture's frames are so far out of order that its samples cannot all be put in order of time",
             );
         }
-        while (self.waiting.len() > MOST_WAITING / 2 || self.held.frames() > MOST_FRAMES / 2)
-            && let Some(next) = self.waiting.pop()
+        while self.room.is_over(2)
+            && let Some(next) = self.pop()
         {
             self.give_one(&next, sink)?;
         }
@@ -381,12 +299,12 @@ impl Stream<'_> {
     }
 
     /// Gives out what is earlier than `bound`.
-    fn give<S: Sink>(&mut self, bound: Timestamp, sink: &mut S) -> Result<(), S::Error> {
+    pub fn give<S: Sink>(&mut self, bound: Timestamp, sink: &mut S) -> Result<(), S::Error> {
         while let Some(next) = self.waiting.peek() {
             if next.sample.time >= bound && bound != Timestamp::MAX {
                 break;
             }
-            let Some(next) = self.waiting.pop() else {
+            let Some(next) = self.pop() else {
                 break;
             };
             self.give_one(&next, sink)?;

@@ -1,5 +1,9 @@
 //! `profiler merge`: several captures in one file, each with its own host, clock and kernel, told together.
 
+mod lacking;
+mod order;
+mod twins;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,8 +19,8 @@ use bprof::pipeline::{self, Request};
 use bprof::profile::By;
 use bprof::symbolize::Options;
 
-use super::golden::of_version;
-use super::report::fixture::{
+use crate::golden::of_version;
+use crate::report::fixture::{
     BASE, Bench, KERNEL, Run, Scene, Taken, header, memory, profiler, subcommand,
 };
 
