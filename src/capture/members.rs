@@ -61,11 +61,18 @@ fn find(source: &Source, start: u64) -> io::Result<Found> {
             count = member.count.max(count);
             let number = member.number.saturating_add(1);
             match seen.insert(member.number) {
-                true => found.places.push(Place {
-                    number,
-                    offset,
-                    len: member.size.min(there),
-                }),
+                true => {
+                    found.places.push(Place {
+                        number,
+                        offset,
+                        len: member.size.min(there),
+                    });
+                    // Captures are merged whole: this is no recorder that was killed, but a copy of the file that is not whole.
+                    if there < member.size {
+                        let missing = member.size - there;
+                        found.damage(source.len(), DamageKind::CutMember { number, missing });
+                    }
+                }
                 // Its samples are not to count twice.
                 false => found.damage(at, DamageKind::MemberAgain(number)),
             }

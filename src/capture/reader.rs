@@ -130,6 +130,14 @@ pub enum DamageKind {
         /// How many there were.
         count: u32,
     },
+    /// The file ends before one of several captures does.
+    #[error("the last {missing} bytes of capture {number} are missing")]
+    CutMember {
+        /// Which, from 1.
+        number: u32,
+        /// Bytes that are not there.
+        missing: u64,
+    },
     /// A capture is in a file of several again; it is not read again.
     #[error("capture {0} is there again")]
     MemberAgain(u32),

@@ -124,6 +124,12 @@ fn of_members(
             all.lost_captures + good.len() as u64
         ));
     }
+    // What is cut off of a capture was no frame that could be counted.
+    let cut = reader.damage().iter().filter_map(|damage| {
+        matches!(damage.kind, DamageKind::CutMember { .. })
+            .then(|| format!("repaired: {}", damage.kind))
+    });
+    lacking.extend(cut);
     let headers: Vec<&Header> = good.iter().map(|reader| reader.header()).collect();
     let mut header = Vec::new();
     let whole = common(&headers).is_ok_and(|common| {

@@ -13,7 +13,12 @@ use crate::capture::place;
 /// OUT must be another file than the capture it is made of; `otherwise` says what to do.
 pub fn refuse_same(path: &Path, out: &Path, otherwise: &str) -> Result<()> {
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    let Ok(capture) = fs::metadata(path) else {
+    let capture = match path == Path::new("-") {
+        // `< FILE`.
+        true => fs::metadata("/dev/stdin"),
+        false => fs::metadata(path),
+    };
+    let Ok(capture) = capture else {
         return Ok(());
     };
     let is_capture = |other: &Path| fs::metadata(other).is_ok_and(|other| same(&capture, &other));

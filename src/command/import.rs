@@ -50,7 +50,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to standard output")?,
     }
-    Ok(match imported.damage.is_empty() {
+    Ok(match imported.damage.is_empty() && imported.left_out == 0 {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

@@ -339,19 +339,16 @@ impl Importer {
         }
         let traces = self.container.records.records.traces;
         for (count, what) in [
-            (
-                self.guests,
-                "samples were taken in virtual machines: they are without stacks",
-            ),
-            (traces, "bytes of hardware traces are not imported"),
-            (self.malformed, "samples are damaged and counted as lost"),
+            (self.guests, "samples of virtual machines, without stacks"),
+            (traces, "bytes of hardware traces, not imported"),
+            (self.malformed, "damaged samples, counted as lost"),
             (
                 self.broken,
-                "records of processes are damaged: names may be missing",
+                "damaged records of processes, left out, so that names may be missing",
             ),
         ] {
             if count > 0 {
-                notes.push(format!("{count} {what}"));
+                notes.push(format!("{what}: {count}"));
             }
         }
         if self.lost_records > 0 && self.lost_samples == 0 {
@@ -368,6 +365,7 @@ impl Importer {
             processes: self.processes.sampled,
             degraded: open.header.degraded.clone(),
             damage,
+            left_out: self.malformed + self.broken,
             notes,
         };
         if !imported.damage.is_empty() {

@@ -52,6 +52,8 @@ pub struct Imported {
     pub processes: u64,
     /// What could not be read, and why: the capture is partial.
     pub damage: Vec<String>,
+    /// Samples, and records of processes, that are damaged and left out.
+    pub left_out: u64,
     /// What the capture is without, as its header says it.
     pub degraded: Vec<String>,
     /// What else there is to say.

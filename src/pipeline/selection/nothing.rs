@@ -43,10 +43,18 @@ pub(in crate::pipeline) fn explain(
         }
         (Some(0), 0) => of_samples(reader, filter, about),
         (Some(0), passed) => {
+            let whole = match filter.selection().modules.is_empty() {
+                true => "",
+                false => {
+                    "; --module has to match a module's name as a whole: libc.so.6, or 'libc.*'"
+                }
+            };
             vec![match passed {
-                1 => "1 sample is selected otherwise, and its stack has no such name".to_owned(),
+                1 => {
+                    format!("1 sample is selected otherwise, and its stack has no such name{whole}")
+                }
                 _ => format!(
-                    "{passed} samples are selected otherwise, and no stack of these has such a name"
+                    "{passed} samples are selected otherwise, and no stack of these has such a name{whole}"
                 ),
             }]
         }

@@ -28,7 +28,8 @@ pub(super) fn pairs<'n>(
     let (old, new) = (by_stem(&before, said_before), by_stem(&after, said_after));
     for (stem, names) in old {
         if let ([old], Some([new])) = (&names[..], new.get(&stem).map(Vec::as_slice))
-            && old != new
+            && !after.contains(old)
+            && !before.contains(new)
         {
             pairs.insert((*old).to_owned(), (*new).to_owned());
         }
@@ -50,15 +51,23 @@ fn by_stem<'n>(
     stems
 }
 
-/// A name without its version numbers: digits, and the points, lines and `v` before and between them. None of labels in square
-/// brackets, which no file is called, and where no letter is left.
+/// A name without its version numbers: digits after a point, a line or a plus, with these and a `v` between. Digits that end a
+/// word are part of its name: sha1sum is no version of sha256sum, x264 none of x265. None of labels in square brackets, which
+/// no file is called, and where no letter is left.
 fn stem(name: &str) -> Option<String> {
     if name.starts_with('[') {
         return None;
     }
     let mut stem = String::new();
+    let mut in_version = false;
     for c in name.chars() {
-        if !c.is_ascii_digit() {
+        in_version = c.is_ascii_digit()
+            && (in_version
+                || stem
+                    .strip_suffix('v')
+                    .unwrap_or(&stem)
+                    .ends_with(SEPARATORS));
+        if !in_version {
             stem.push(c);
             continue;
         }
@@ -116,11 +125,14 @@ mod tests {
             ("server-1.2", Some("server")),
             ("server", Some("server")),
             ("server-v2", Some("server")),
-            ("dev2", Some("dev")),
+            ("dev2", Some("dev2")),
+            ("sha256sum", Some("sha256sum")),
+            ("x264", Some("x264")),
+            ("utf16.so", Some("utf16.so")),
             ("libfoo.so.1.0.3", Some("libfoo.so")),
             ("libfoo-2.31.so", Some("libfoo.so")),
             ("libabsl_base.so.20220623", Some("libabsl_base.so")),
-            ("python3.11", Some("python")),
+            ("python3.11", Some("python3")),
             ("[kernel]", None),
             ("1.2", None),
             ("", None),
@@ -148,6 +160,11 @@ mod tests {
         assert_eq!(of(&["old", "[anon1]"], &["new", "[anon2]"], &[]), "");
         assert_eq!(of(&["old"], &["new"], &said("old", "new")), "old=new");
         assert_eq!(of(&["old"], &["new"], &said("other", "new")), "");
+        // What the user says of one says nothing of those that both have.
+        assert_eq!(
+            of(&["s.1", "s.2"], &["s.1", "s.2"], &said("s.1", "s.2")),
+            "s.1=s.2"
+        );
         assert_eq!(
             of(
                 &["l.so.1", "l.so.2"],

@@ -49,6 +49,20 @@ pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resu
             .take(limit)
             .try_for_each(|change| columns.row(change, out))?;
     }
+    if options.sort == Sort::Own {
+        // Callers do not show where the time went down.
+        let is_other = |change: &&Change| {
+            !change.total.may_be_chance() && !shown.iter().any(|s| s.function == change.function)
+        };
+        let others = changes.iter().filter(is_other).count();
+        if others > 0 {
+            writeln!(
+                out,
+                "\nchanged in total time and not shown: {} (--sort total)",
+                counted(others, "function")
+            )?;
+        }
+    }
     if grown.is_empty() && shrunk.is_empty() {
         writeln!(out, "\nno function has another share than before")?;
     }
@@ -263,6 +277,8 @@ less self time: 2 of 2 functions
  before    after     self    before    after    total        CPU s  module  function
  20.00%    0.00%   -20.00    20.00%    0.00%   -20.00        -0.20  mod     gone
  30.00%   25.00%    -5.00~   30.00%   25.00%    -5.00~       +0.20  mod     cold
+
+changed in total time and not shown: 1 function (--sort total)
 "
         );
         assert!(text.contains("# normalized: each in shares of its own sampled CPU time (before 1.00 s of CPU time, 100 samples; after 2.00 s of CPU time, 200 samples)"), "{text}");

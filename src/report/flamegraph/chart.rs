@@ -70,8 +70,8 @@ impl Collector {
             draw(self.tree.stacks(), &frames, runs(), bounds, boxes)
         });
         let note = match self.tree.is_cut() {
-            true => "threads in order of time, more stacks than are kept",
-            false => "threads in order of time",
+            true => "each thread in order of time, heaviest first, more stacks than are kept",
+            false => "each thread in order of time, heaviest first",
         };
         let picture = Picture {
             about,

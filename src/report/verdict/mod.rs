@@ -32,7 +32,7 @@ pub fn whole(profile: &Profile) -> Vec<String> {
 /// Everything that is known when all samples were read.
 pub fn all(about: &About, named: &Naming) -> Vec<String> {
     let mut lines = opening(about);
-    lines.extend(naming(named));
+    lines.extend(naming(named, is_unwound(about)));
     lines
 }
 
@@ -143,8 +143,14 @@ pub fn closing(about: &About, named: &Naming) -> Vec<String> {
     lines.extend(no_samples(about));
     lines.extend(losses(about));
     lines.extend(truncated(about));
-    lines.extend(naming(named));
+    lines.extend(naming(named, is_unwound(about)));
     lines
+}
+
+/// Whether stacks were walked by unwind information, as far as it shows.
+fn is_unwound(about: &About) -> bool {
+    let mut classes = about.losses.iter();
+    classes.any(|(class, count)| *count > 0 && is_of_unwinding(*class))
 }
 
 /// What was lost or left out, by cause.

@@ -9,8 +9,8 @@ use super::in_samples;
 /// Files without names that are listed.
 const FILES: usize = 5;
 
-/// How frames were named.
-pub fn naming(naming: &Naming) -> Vec<String> {
+/// How frames were named. `is_unwound`: stacks were walked by unwind information already.
+pub fn naming(naming: &Naming, is_unwound: bool) -> Vec<String> {
     let share = |what: &str, named: u64, total: u64| {
         if total == 0 {
             return format!("{what} none sampled");
@@ -28,8 +28,14 @@ pub fn naming(naming: &Naming) -> Vec<String> {
     }
     let mut lines = vec![line];
     if naming.ended_early > 0 {
+        let hint = match is_unwound {
+            true => "",
+            false => {
+                " (usually of code built without frame pointers: record it with --unwind auto)"
+            }
+        };
         lines.push(format!(
-            "stacks that ended early: {} (usually of code built without frame pointers: record it with --unwind auto)",
+            "stacks that ended early: {}{hint}",
             in_samples(naming.ended_early)
         ));
     }
@@ -128,7 +134,11 @@ mod tests {
             before_exec: 2,
         };
         assert_eq!(
-            naming(&naming_),
+            naming(&naming_, true)[1],
+            "stacks that ended early: in 3 samples"
+        );
+        assert_eq!(
+            naming(&naming_, false),
             [
                 "frames named: user 40.0 % (40 of 100), kernel 100.0 % (5 of 5); 4 unverified (no build ID)",
                 "stacks that ended early: in 3 samples (usually of code built without frame pointers: record it with --unwind auto)",

@@ -117,7 +117,7 @@ fn absurd_lengths_are_refused() {
         imported_now
             .notes
             .join(" ")
-            .contains("1 records of processes are damaged")
+            .contains("damaged records of processes, left out, so that names may be missing: 1")
     );
     // A call chain longer than its record.
     let mut made = Made::default();

@@ -359,7 +359,7 @@ fn losses_and_gaps_are_counted() {
     assert_eq!((imported_now.samples, imported_now.lost), (3, 10));
     let notes = imported_now.notes.join("\n");
     assert!(
-        notes.contains("1 samples were taken in virtual machines"),
+        notes.contains("samples of virtual machines, without stacks: 1"),
         "{notes}"
     );
     let mut segment = reader.segments().next().unwrap();

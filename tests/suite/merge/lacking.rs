@@ -202,3 +202,37 @@ fn copies_of_a_recording_are_not_merged_with_it() {
     assert!(err.to_string().contains("are the same recording"), "{err}");
     assert!(folded(&two_, &[]).ends_with("5\n"));
 }
+
+/// A merged file is put in its place whole: one that is shorter is a copy that is not.
+#[test]
+fn a_file_that_ends_before_its_last_capture_does_is_damaged() {
+    let bench = Bench::new();
+    let bytes = merged(&two());
+    let short = bench.capture("short.bprof", &bytes[..bytes.len() - 100]);
+    let missing = "the last 100 bytes of capture 2 are missing";
+    let run = Run::of(&mut subcommand("verify", &[&short]));
+    assert_eq!(run.code, Some(1), "{}", run.out);
+    assert!([run.out, run.err].concat().contains(missing));
+    let good = bench.path("good.bprof");
+    let run = Run::of(subcommand("repair", &["-o"]).arg(&good).arg(&short));
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    is_told(&good, &bench, missing);
+}
+
+/// Standard input may be the very file that would be replaced.
+#[test]
+fn a_repair_of_standard_input_never_replaces_it() {
+    let bench = Bench::new();
+    let [one, _] = two();
+    let kept = bench.capture("run.bprof.old", &one);
+    let run_bprof = bench.capture("run.bprof", &one);
+    for input in [&kept, &run_bprof] {
+        let mut command = subcommand("repair", &["-o"]);
+        command.arg(&run_bprof).arg("-");
+        command.stdin(std::fs::File::open(input).unwrap());
+        let run = Run::of(&mut command);
+        assert_eq!(run.code, Some(1), "{}", run.out);
+        assert!(run.err.contains("the capture itself"), "{}", run.err);
+        assert_eq!(std::fs::read(&kept).unwrap(), one);
+    }
+}
