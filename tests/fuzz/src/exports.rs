@@ -170,7 +170,7 @@ pub fn compared(reader: &Reader, profile: &Profile) {
         profile,
         units: units(reader),
     };
-    let Ok(joined) = diff::Joined::new(&input(), &input()) else {
+    let Ok(joined) = diff::Joined::new(&input(), &input(), &[]) else {
         return;
     };
     let options = diff::Options {
