@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use super::append::Appender;
 use super::members::{MergeError, common, join};
-use super::reader::{DamageKind, FrameReader, Reader};
+use super::reader::{Damage, DamageKind, FrameReader, Reader};
 use super::scan;
 use super::verify::{Verified, verify};
 use super::write_error::WriteError;
@@ -125,10 +125,9 @@ fn of_members(
         ));
     }
     // What is cut off of a capture was no frame that could be counted.
-    let cut = reader.damage().iter().filter_map(|damage| {
-        matches!(damage.kind, DamageKind::CutMember { .. })
-            .then(|| format!("repaired: {}", damage.kind))
-    });
+    let is_cut = |damage: &&Damage| matches!(damage.kind, DamageKind::CutMember { .. });
+    let cut = reader.damage().iter().filter(is_cut);
+    let cut = cut.map(|damage| format!("repaired: {}", damage.kind));
     lacking.extend(cut);
     let headers: Vec<&Header> = good.iter().map(|reader| reader.header()).collect();
     let mut header = Vec::new();
