@@ -12,8 +12,8 @@
 //!      build columns                                           -> unique (file, offset) set, one batch per file
 //! kernel side-band (mmap2+build id, comm, fork, exit)         -> DWARF and symbols of files verified by build ID
 //!   -> process records                                        -> Profile: interned stacks, weights, losses
-//! /proc/PID/maps snapshot of what already runs                -> standard | folded | top-N | other views
-//!   -> process records
+//! /proc/PID/maps and headers of mapped files, asked of a      -> standard | folded | top-N | other views
+//!   process aside, which may hang  -> process records
 //! now and then, and at the end: kernel symbols hit, vdso,
 //!   JIT lines hit, layouts of ELF files
 //!   -> self-contained zstd frames  ->  run.bprof

@@ -109,16 +109,7 @@ mod tests {
     /// ended.
     #[test]
     fn a_copied_stack_waits_until_its_mappings_are_told() {
-        let mut rig = Rig::new(Scope::All, None);
-        rig.drain.unwinder = Unwinder::new();
-        let who = Who {
-            tgid: NOBODY,
-            start: 95,
-            exec: 1,
-            comm: "",
-        };
-        rig.fork(100, NOBODY + 1, NOBODY);
-        rig.exec(200, NOBODY, "a");
+        let (mut rig, who) = rig_of_one();
         rig.copied_sample(230, who, 0x9000);
         rig.copied_sample(250, who, 0x9020);
         rig.batch(225);

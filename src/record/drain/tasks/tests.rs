@@ -129,12 +129,6 @@ fn a_sample_is_of_the_process_that_had_started_then() {
 #[test]
 fn samples_may_come_out_of_order_within_a_batch() {
     let mut rig = Rig::new(Scope::All, None);
-    let who = |exec, comm| Who {
-        tgid: NOBODY,
-        start: 5,
-        exec,
-        comm,
-    };
     rig.sample(40, who(2, "b"), 0x1010);
     rig.sample(20, who(1, "a"), 0x1010);
     rig.fork(10, NOBODY + 1, NOBODY);
@@ -192,12 +186,6 @@ fn forks_inherit_and_strangers_are_left_out() {
 #[test]
 fn the_launcher_is_left_out() {
     let mut rig = Rig::new(Scope::All, Some(NOBODY));
-    let who = |exec, comm| Who {
-        tgid: NOBODY,
-        start: 5,
-        exec,
-        comm,
-    };
     rig.fork(10, NOBODY + 1, NOBODY);
     rig.sample(20, who(0, "profiler"), 0x1010);
     rig.batch(21);
@@ -211,15 +199,19 @@ fn the_launcher_is_left_out() {
     assert_eq!(losses.of_class(LossClass::Launcher), 2);
 }
 
-/// After lost records nothing known before is believed, until an exec makes all of it new.
-#[test]
-fn after_lost_records_old_mappings_name_nothing() {
-    let who = |exec, comm| Who {
+/// `NOBODY` as it started at 5, after so many execs.
+fn who(exec: u32, comm: &'static str) -> Who {
+    Who {
         tgid: NOBODY,
         start: 5,
         exec,
         comm,
-    };
+    }
+}
+
+/// After lost records nothing known before is believed, until an exec makes all of it new.
+#[test]
+fn after_lost_records_old_mappings_name_nothing() {
     let mut rig = Rig::new(Scope::All, None);
     rig.fork(10, NOBODY + 1, NOBODY);
     rig.exec(11, NOBODY, "a");
@@ -252,12 +244,6 @@ fn after_lost_records_old_mappings_name_nothing() {
 /// An exec that was not told shows in the number of execs, and the names of the program before are not used.
 #[test]
 fn a_missed_exec_is_noticed() {
-    let who = |exec, comm| Who {
-        tgid: NOBODY,
-        start: 5,
-        exec,
-        comm,
-    };
     let mut rig = Rig::new(Scope::All, None);
     rig.fork(10, NOBODY + 1, NOBODY);
     rig.exec(11, NOBODY, "a");
