@@ -19,7 +19,7 @@ pub use data::{COLUMNS, csv, json};
 pub use join::Joined;
 pub use same::Renamed;
 pub use stacks::{flamegraph, folded};
-pub use table::{about, write};
+pub use table::{about, nothing_compared, write};
 
 use super::layout::Style;
 use super::samples::EventUnit;
@@ -82,13 +82,15 @@ pub enum NotComparable {
     },
     /// Weights of one capture are of several events.
     #[error(
-        "{path} has samples of several events ({events}), which cannot be summed up: choose one of both captures with --event"
+        "{path} has samples of several events ({events}), which cannot be summed up: choose one of each capture, as in --event {first}"
     )]
     Several {
         /// The capture.
         path: PathBuf,
         /// Its events.
         events: String,
+        /// One of them.
+        first: String,
     },
 }
 
@@ -132,6 +134,7 @@ impl Input<'_> {
             return Err(NotComparable::Several {
                 path: self.path.clone(),
                 events: names.join(", "),
+                first: names.first().cloned().unwrap_or_default(),
             });
         }
         let event = events.first();

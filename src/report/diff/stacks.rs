@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use hashbrown::HashMap;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
-use inferno::flamegraph::{self, TextTruncateDirection};
+use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::changes::Shares;
 use super::{Joined, Side};
 use crate::profile::{Callees, FrameKind, Row, StackId, Stacks};
-use crate::report::flamegraph::one_sample;
+use crate::report::flamegraph::{TALL, mended, write_empty, write_marked};
 use crate::report::folded::{NO_FRAMES, TRUNCATED};
 use crate::report::layout::{cut_start, share};
 use crate::report::text;
@@ -68,6 +68,14 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         text::xml(&cut_start(&path, TITLE_PATH)).into_owned()
     };
     options.title = format!("{} compared with {}", name(after), name(before));
+    if after.weight == 0 {
+        return write_empty(&options.title, "no samples after", out);
+    }
+    let rows = lines.iter().map(|line| line.split(';').count()).max();
+    if rows.is_some_and(|rows| rows > TALL) {
+        options.direction = Direction::Inverted;
+        left_out.push_str("; deep: callers at the top");
+    }
     options.subtitle = Some(format!(
         "width: samples after; in the frame itself: red more, blue less, grey the same or by chance; {:.1} % of before is gone, not \
          drawn{left_out}",
@@ -81,29 +89,26 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
     // Keeps the lines in their order, last one first. Each frame's lines follow each other already, which the order of bytes
     // would not keep: of `f;x`, `f g;x` and `f 1 2` it has the second between the others.
     options.flame_chart = true;
-    let nothing = after.weight == 0;
     let mut svg = Vec::new();
-    match flamegraph::from_lines(
+    flamegraph::from_lines(
         &mut options,
         lines.iter().rev().map(String::as_str),
         &mut svg,
-    ) {
-        // What inferno writes of no samples says so.
-        Err(_) if nothing => {}
-        result => result?,
-    }
-    with_grey(&one_sample(&svg), out)
+    )?;
+    write_marked(&with_grey(&mended(&svg)), out)
 }
 
-/// Writes a picture in which what is the same can be seen. Names have no quotes in it.
-fn with_grey(svg: &[u8], out: &mut dyn Write) -> io::Result<()> {
+/// A picture in which what is the same can be seen. Names have no quotes in it.
+fn with_grey(svg: &[u8]) -> Vec<u8> {
+    let mut grey = Vec::new();
     let mut from = 0;
     for at in memchr::memmem::find_iter(svg, WHITE_FILL) {
-        out.write_all(svg.get(from..at).unwrap_or_default())?;
-        out.write_all(GREY_FILL)?;
+        grey.extend_from_slice(svg.get(from..at).unwrap_or_default());
+        grey.extend_from_slice(GREY_FILL);
         from = at + WHITE_FILL.len();
     }
-    out.write_all(svg.get(from..).unwrap_or_default())
+    grey.extend_from_slice(svg.get(from..).unwrap_or_default());
+    grey
 }
 
 /// What inferno is given.
@@ -502,6 +507,9 @@ mod tests {
             flamegraph,
             &joined_of(&super::super::tests::before(), &nothing),
         );
-        assert!(svg.contains("<svg"));
+        assert!(
+            svg.contains("<svg") && svg.contains(">no samples after<"),
+            "{svg}"
+        );
     }
 }
