@@ -16,7 +16,8 @@ use crate::profile::By;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP))]
+#[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP),
+          override_usage = "profiler report [VIEW] [OPTIONS] [FILE]\n       profiler report --diff BEFORE [VIEW] [OPTIONS] [FILE]")]
 pub struct ReportArgs {
     /// Which view; the default is `--top 20`.
     #[command(flatten)]
@@ -90,7 +91,7 @@ pub struct SelectArgs {
     #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = cpus)]
     pub cpu: Vec<RangeInclusive<u32>>,
 
-    /// Samples of this event
+    /// Samples of this event; NAME@RATE (cpu-clock@99Hz) where a merged capture has it at several rates
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub event: Vec<String>,
 
@@ -237,6 +238,7 @@ fn cgroup(text: &str) -> Result<String, String> {
 /// The views of which one is shown.
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
+#[command(next_help_heading = "View")]
 pub struct ViewArgs {
     /// Every sample in time order, with addresses, source lines and inlined functions
     #[arg(long)]

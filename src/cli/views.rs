@@ -58,6 +58,7 @@ const NO_TABLES: [&str; 8] = [
 
 /// Views of functions and calls.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "View")]
 pub struct TableArgs {
     /// Calls as a tree, from main() to what was sampled, with shares
     #[arg(long, group = "ViewArgs")]
