@@ -204,16 +204,17 @@ fn value(
         }
         Which::Event => {
             let event = about.events.get(usize::from(sample.event));
-            let asked = |event: &Event| asked.events.iter().any(|e| event.is_called(e));
-            // The name alone is not all where there are several rates of it.
+            // The name alone is not all where there are several rates of it, or a rate is asked for.
+            let of_rate = asked.events.iter().any(|e| e.contains('@'));
             let of_name =
                 |event: &Event| about.events.iter().filter(|e| e.name == event.name).count();
             let name = match event {
-                Some(event) if of_name(event) > 1 => event.with_rate(),
+                Some(event) if of_rate || of_name(event) > 1 => event.with_rate(),
                 Some(event) => event.name.clone(),
                 None => "?".to_owned(),
             };
-            (name, event.is_some_and(asked))
+            let is_asked = |event: &Event| asked.events.iter().any(|e| event.is_called(e));
+            (name, event.is_some_and(is_asked))
         }
         Which::Cpu => {
             let cpu = sample.known_cpu();

@@ -325,6 +325,12 @@ mod tests {
             refused.to_string(),
             "cpu-clock of the one and cycles of the other cannot be compared: record both with the same event (-e)"
         );
+        // Of a merged capture with several rates.
+        other.units = vec![EventUnit {
+            name: "cpu-clock:ppp@49Hz".into(),
+            ..EventUnit::of_frequency("cpu-clock:ppp", 49)
+        }];
+        Joined::new(&input("a", &profile), &other, &[]).unwrap();
         let empty = Profile::default();
         other.profile = &empty;
         Joined::new(&input("a", &profile), &other, &[]).unwrap();
