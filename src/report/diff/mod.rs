@@ -3,11 +3,12 @@
 //! ```text
 //! join    two profiles -> one set of names and stacks, joined by name        changes  functions, before and after
 //!   same  what has another name in the other capture
-//! table   text for people      data  JSON, CSV      stacks  stacks with two counts: folded lines, flame graph
+//! table   text for people      data  JSON, CSV      stacks  stacks with two counts: folded lines -> graph  flame graph
 //! ```
 
 mod changes;
 mod data;
+mod graph;
 mod join;
 mod same;
 mod stacks;
@@ -16,9 +17,10 @@ mod table;
 use std::path::PathBuf;
 
 pub use data::{COLUMNS, csv, json};
+pub use graph::flamegraph;
 pub use join::Joined;
 pub use same::Renamed;
-pub use stacks::{flamegraph, folded};
+pub use stacks::folded;
 pub use table::{about, nothing_compared, write};
 
 use super::layout::Style;
