@@ -139,12 +139,10 @@ impl Setup {
         match found {
             Found::Filtered(_) => snapshot_all(&mut processes)?,
             Found::Processes(pids) | Found::Threads(_, pids) => {
-                for pid in pids {
-                    processes.snapshot(*pid, host::now());
-                }
+                processes.snapshots(pids);
             }
             Found::Command => {
-                processes.snapshot(command.unwrap_or_default(), host::now());
+                processes.snapshots(&[command.unwrap_or_default()]);
             }
         }
         processes.take_news().into_iter().for_each(&mut warn);
@@ -200,9 +198,7 @@ fn snapshot_all(processes: &mut Processes) -> Result<()> {
         if new.is_empty() {
             break;
         }
-        for pid in new {
-            processes.snapshot(pid, host::now());
-        }
+        processes.snapshots(&new);
     }
     Ok(())
 }
