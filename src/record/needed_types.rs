@@ -14,7 +14,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
-use memmap2::Mmap;
+use memmap2::MmapOptions;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// Where the kernel describes its types.
@@ -58,8 +58,9 @@ impl NeededTypes {
     /// Those of this kernel that a program needs which is itself described by `program`.
     pub fn find(program: &[u8]) -> Result<NeededTypes> {
         let all = File::open(ALL).context(ALL)?;
+        // The kernel refuses a shared mapping of it.
         // SAFETY: the kernel never changes it.
-        let needed = match unsafe { Mmap::map(&all) } {
+        let needed = match unsafe { MmapOptions::new().map_copy_read_only(&all) } {
             Ok(mapped) => needed(program, &mapped),
             // Before Linux 6.16.
             Err(_) => needed(program, &std::fs::read(ALL).context(ALL)?),
