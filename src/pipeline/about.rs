@@ -38,6 +38,7 @@ pub(super) fn about(reader: &Reader) -> About {
         damage: reader.damage().iter().map(ToString::to_string).collect(),
         damaged_samples: 0,
         degraded: header.degraded.clone(),
+        user_stacks: header.user_stacks,
         selected: None,
         shape: Vec::new(),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{LossClass, Timestamp};
+use crate::event::{LossClass, Timestamp, UserStacks};
 
 /// Facts of the capture: where from, what was asked, how much of it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,6 +45,8 @@ pub struct About {
     pub damaged_samples: u64,
     /// What the recorder could not have, one sentence each.
     pub degraded: Vec<String>,
+    /// How user stacks were walked.
+    pub user_stacks: UserStacks,
     /// What of the capture was asked for; `None`: all of it.
     pub selected: Option<Selected>,
     /// What stacks are without because it was asked for, one clause each.

@@ -36,7 +36,7 @@ use super::unwind::Unwinder;
 use super::unwind::windows::Windows;
 use super::{capabilities, host, own_code, procfs, requirements, sampler, target};
 use crate::capture::writer::CaptureWriter;
-use crate::event::{LossClass, Timestamp};
+use crate::event::{LossClass, Timestamp, UserStacks};
 use crate::format::header::{EventInfo, Header};
 
 /// Frames are written at least this often: what `kill -9` can cost.
@@ -299,6 +299,11 @@ fn header(options: &Options, setup: &Setup) -> Header {
         kernel_stack_limit: setup.depths.kernel as u32,
         cpus_online: setup.online as u32,
         degraded: setup.degraded.clone(),
+        user_stacks: match options.unwind {
+            _ if !setup.copies => UserStacks::FramePointers,
+            Unwind::Dwarf => UserStacks::UnwindInfo,
+            _ => UserStacks::Both,
+        },
     })
 }
 
@@ -420,10 +425,19 @@ impl Session<'_> {
 
     /// Takes out what there is: samples first, then what the side-band told.
     fn batch(&mut self, reach: Reach) -> Result<()> {
+        let settled = || Timestamp(host::now().0.saturating_sub(SETTLE));
         let mut drain = self.drain.borrow_mut();
-        self.rings.consume(|records| drain.take(records));
+        let setup = &mut self.setup;
+        if setup.copies {
+            let heard = settled();
+            setup.side_band.drain(&mut self.events);
+            drain.hear(&mut setup.processes, &mut self.events, heard);
+        }
+        let processes = &setup.processes;
+        self.rings
+            .consume(|records| drain.take_of(records, Some(processes)));
         drop(drain);
-        let settled = Timestamp(host::now().0.saturating_sub(SETTLE));
+        let settled = settled();
         self.setup.side_band.drain(&mut self.events);
         let now = host::now();
         let horizon = match reach {
