@@ -12,9 +12,9 @@ PACKAGES := make pkg-config libelf-dev zlib1g-dev clang g++
 # And to test: `zstd -t`, pgrep, what the recorder opens, debug information of all kinds, JIT code, a debuginfod server, a
 # large C++ library, `go tool pprof`, setcap, perf, a browser, speedscope, file systems on devices.
 TEST_PACKAGES := zstd procps strace binutils dwz xz-utils nodejs debuginfod nlohmann-json3-dev golang-go libcap2-bin linux-perf curl chromium \
-	chromium-driver python3-minimal e2fsprogs btrfs-progs
+	chromium-driver python3-minimal e2fsprogs btrfs-progs musl-tools
 
-# Frame pointers, in leaf functions too: user stacks are walked along them.
+# Frame pointers, in leaf functions too: stacks are whole however they are walked.
 DEMO_FLAGS := -O2 -pthread -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -ffile-prefix-map=$(CURDIR)=profiler
 
 # What a demo or a test needs beside packages. HOME and PATH keep rustup's cargo in reach of root.

@@ -161,18 +161,57 @@ static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
 	return address > sp && address < end ? address & ~7ULL : end;
 }
 
-/* Copies registers and the stack's used top to `copy`, `room` bytes of it at most. Bytes of the stack; negative when it must be
- * walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be walked as well. */
-static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
-				      __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
+/* Copies the stack up to `end` page by page, some of which are not there, to the copy `offset` bytes into the scratch buffer of
+ * this CPU. Bytes of the stack. Not inlined and not static: so the verifier looks at it once, by itself, which takes a tenth of the
+ * time. */
+__noinline long copy_pages(__u32 cpu, __u64 offset, __u64 end)
 {
-	__u64 from, end, sp, len, done, part, window = config.window;
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough;
+	__u64 from, done, part;
+	void *head = bpf_map_lookup_elem(&scratch, &cpu), *stack;
 	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
 	 * once, and not once for each way to get to it. */
-	volatile struct user_copy *at = copy;
-	void *stack = copy + 1;
+	volatile struct user_copy *at;
 	int i;
+
+	barrier_var(offset);
+	if (!head || offset > sizeof(struct sample_head) + config.max_kernel * sizeof(__u64))
+		return -1;
+	at = head + offset;
+	stack = head + offset + sizeof(struct user_copy);
+	at->bytes = 0;
+	/* The first ones may never have been touched... */
+	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+		at->from = (at->from | (PAGE - 1)) + 1;
+	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
+#pragma unroll
+	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
+		done = at->bytes;
+		from = at->from + done;
+		barrier_var(done);
+		if (config.window < part || done > config.window - part || from + part > end)
+			continue;
+		if (!bpf_probe_read_user(stack + done, part, (void *)from))
+			at->bytes = done + part;
+	}
+	done = at->bytes;
+	from = at->from + done;
+	part = PAGE - (from & (PAGE - 1));
+	if (part > end - from)
+		part = end - from;
+	barrier_var(part);
+	barrier_var(done);
+	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
+		at->bytes = done + part;
+	return at->bytes;
+}
+
+/* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes of the stack; negative when it must be
+ * walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be walked as well. */
+static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
+				      __u64 offset, __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
+{
+	__u64 from, end, sp, len, window = config.window;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough;
 
 	if (in_kernel) {
 		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs),
@@ -206,33 +245,10 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 	barrier_var(len);
 	if (len > config.window)
 		len = config.window;
-	if (!bpf_probe_read_user(stack, len, (void *)from))
+	if (!bpf_probe_read_user(copy + 1, len, (void *)from))
 		return len;
-	/* Some page of it is not there. The first ones may never have been touched... */
-	at->bytes = 0;
-	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
-		at->from = (at->from | (PAGE - 1)) + 1;
-	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
-#pragma unroll
-	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
-		done = at->bytes;
-		from = at->from + done;
-		barrier_var(done);
-		if (config.window < part || done > config.window - part || from + part > end)
-			continue;
-		if (!bpf_probe_read_user(stack + done, part, (void *)from))
-			at->bytes = done + part;
-	}
-	done = at->bytes;
-	from = at->from + done;
-	part = PAGE - (from & (PAGE - 1));
-	if (part > end - from)
-		part = end - from;
-	barrier_var(part);
-	barrier_var(done);
-	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
-		at->bytes = done + part;
-	return at->bytes;
+	/* Some page of it is not there. */
+	return copy_pages(bpf_get_smp_processor_id(), offset, end);
 }
 #endif
 
@@ -311,7 +327,9 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 	if (config.window && !(flags & (SAMPLE_KTHREAD | SAMPLE_EXITING))) {
 		__u64 room = flags & SAMPLE_SHORT ? SHORT_WINDOW : (config.ring_bytes - waiting) / ROOM_SHARE;
 
-		size = copy_user(ctx, task, (void *)head + bytes, in_kernel, room, &flags, &walks);
+		/* Any number to the verifier, as in copy_pages. */
+		flags = *(volatile enum sample_flag *)&head->flags & FLAGS;
+		size = copy_user(ctx, task, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
 		if (size >= 0) {
 			if ((__u64)size > config.window)
 				size = config.window;

@@ -44,6 +44,7 @@ enum {
 	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
+	FLAGS = (1 << WEIGHT_SHIFT) - 1,
 };
 
 /* Text of the kernel's idle routines. Set while the program runs already: finding it takes as long as many

@@ -178,6 +178,62 @@ pub enum Origin {
     Sample,
 }
 
+/// How a recorder walked user stacks. Numbers are the format's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserStacks {
+    /// The capture does not say.
+    #[default]
+    Untold,
+    /// Along frame pointers: what keeps none is missing, or ends the stack.
+    FramePointers,
+    /// By unwind information.
+    UnwindInfo,
+    /// By unwind information, and along frame pointers where that ends.
+    Both,
+}
+
+impl UserStacks {
+    /// The number in a capture's header.
+    pub fn number(self) -> u32 {
+        match self {
+            UserStacks::Untold => 0,
+            UserStacks::FramePointers => 1,
+            UserStacks::UnwindInfo => 2,
+            UserStacks::Both => 3,
+        }
+    }
+
+    /// That of a number; a later version may have others.
+    pub fn of_number(number: u32) -> UserStacks {
+        match number {
+            1 => UserStacks::FramePointers,
+            2 => UserStacks::UnwindInfo,
+            3 => UserStacks::Both,
+            _ => UserStacks::Untold,
+        }
+    }
+
+    /// In words; `None` when it is not known.
+    pub fn label(self) -> Option<&'static str> {
+        match self {
+            UserStacks::Untold => None,
+            UserStacks::FramePointers => Some("along frame pointers"),
+            UserStacks::UnwindInfo => Some("by unwind information"),
+            UserStacks::Both => Some("by unwind information and frame pointers"),
+        }
+    }
+
+    /// The word for scripts, as `record --unwind` has it; `None` when it is not known.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            UserStacks::Untold => None,
+            UserStacks::FramePointers => Some("fp"),
+            UserStacks::UnwindInfo => Some("dwarf"),
+            UserStacks::Both => Some("auto"),
+        }
+    }
+}
+
 /// Why something that should be in the capture is not, or not whole. Numbers are the format's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
@@ -353,8 +409,10 @@ pub mod sample_flags {
     pub const IN_EXEC: u8 = 8;
     /// The user stack should exist and could not be read.
     pub const USER_UNREADABLE: u8 = 16;
+    /// It is not known on which CPU it was taken: the number there says nothing.
+    pub const CPU_UNKNOWN: u8 = 32;
     /// All bits that have a meaning.
-    pub const ALL: u8 = 31;
+    pub const ALL: u8 = 63;
 }
 
 /// `Vec<u8>` as one bincode byte string instead of a sequence of integers.

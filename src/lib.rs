@@ -6,9 +6,9 @@
 //! ------------------------------                            -----------------------
 //! perf event (cycles | cpu-clock, per CPU; -t: per thread)  run.bprof (memory-mapped)
 //!   -> BPF program: filter (descendants followed at fork),    -> frames checked and decoded, segments in parallel
-//!      walk kernel+user stack
+//!      walk the kernel stack, copy or walk the user stack
 //!   -> ring buffer (no wake-up per sample)                    -> timeline: (process, time) -> image -> mapping
-//!   -> drain: walk copied stacks (--unwind), intern stacks,   -> samples selected, and counted by group and stack
+//!   -> drain: walk copied stacks, intern stacks,              -> samples selected, and counted by group and stack
 //!      build columns                                           -> unique (file, offset) set, one batch per file
 //! kernel side-band (mmap2+build id, comm, fork, exit)         -> DWARF and symbols of files verified by build ID
 //!   -> process records                                        -> Profile: interned stacks, weights, losses

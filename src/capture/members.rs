@@ -10,7 +10,7 @@ use super::reader::{CaptureError, Damage, DamageKind, Member, Reader};
 use super::scan;
 use super::source::Source;
 use super::write_error::WriteError;
-use crate::event::Timestamp;
+use crate::event::{Timestamp, UserStacks};
 use crate::format::header::Header;
 use crate::format::limits;
 use crate::format::member::{self, Member as Announced};
@@ -379,7 +379,17 @@ pub fn common(headers: &[&Header]) -> Result<Header, MergeError> {
         kernel_stack_limit: most(|header| header.kernel_stack_limit),
         tool: texts(|header| &header.tool),
         degraded: Vec::new(),
+        user_stacks: all_alike(headers.iter().map(|header| header.user_stacks)),
     })
+}
+
+/// What all of them say, or nothing.
+fn all_alike(mut told: impl Iterator<Item = UserStacks>) -> UserStacks {
+    let first = told.next().unwrap_or_default();
+    match told.all(|other| other == first) {
+        true => first,
+        false => UserStacks::Untold,
+    }
 }
 
 /// What to add to times of a capture for those of the common axis.

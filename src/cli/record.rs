@@ -13,7 +13,9 @@ use crate::record::options::{Event, Options, Rate, Target, Unwind};
 
 /// Arguments of `profiler record`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP,
+          override_usage = "profiler record [OPTIONS] -- COMMAND [ARG]...\n       \
+                            profiler record [OPTIONS] [-p PID,... | -t TID,... | --pgrp PGID | --session SID | --cgroup PATH | -a]")]
 pub struct RecordArgs {
     /// The capture to write, or `-` for standard output; a capture of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = super::CAPTURE)]
@@ -69,7 +71,7 @@ pub struct RecordArgs {
     pub cpu_limit: Option<f64>,
 
     /// How to walk user stacks: along frame pointers, by unwind information (.eh_frame, .debug_frame; x86-64), or by both
-    #[arg(long, value_name = "HOW", default_value = "fp")]
+    #[arg(long, value_name = "HOW", default_value = "auto")]
     pub unwind: UnwindName,
 
     /// Say nothing unless something is wrong
@@ -319,14 +321,14 @@ Examples:
 with --no-inherit). Of a list given with -p or -t those that are there are sampled and the others named. With neither \
 a target nor a command the whole machine is sampled, until Ctrl-C or -d. A command that is still running after -d \
 goes on, and is waited for.
---unwind auto and dwarf are for code built without frame pointers, as most of a distribution is: of each sample registers and the used top of \
+User stacks are whole, of code built without frame pointers too, as most of a distribution is: of each sample registers and the used top of \
 the user stack (128 KiB at most) are copied to the recorder, which walks them by the unwind information of the mapped files and \
-writes addresses only. What could not be walked to its root is counted by cause, and told by every report. With auto stacks for which that is not enough are \
-walked along frame pointers as well, from where the copy or the unwind information ends; where the machine cannot do it (other than x86-64, \
-before Linux 5.15) auto is fp.
-Along frame pointers the caller of a function that keeps none is missing from the stack, and nothing tells: gcc -fno-omit-frame-pointer keeps \
-them in functions that call nothing only with -mno-omit-leaf-frame-pointer.
-  profiler record --unwind auto -p 1234 -d 30
+writes addresses only. What could not be walked to its root is counted by cause, and told by every report. Stacks for which that is not enough are \
+walked along frame pointers as well, from where the copy or the unwind information ends (not so with --unwind dwarf). Where the machine cannot do \
+it (other than x86-64, before Linux 5.15), and with --unwind fp, stacks are walked along frame pointers alone: the caller of a function \
+that keeps none is missing then, and nothing tells. gcc -fno-omit-frame-pointer keeps them in functions that call nothing only with \
+-mno-omit-leaf-frame-pointer. fp takes the least of the recorder.
+  profiler record --unwind fp -F 4999 -p 1234 -d 30
 
 Nothing is symbolized while recording: profiler report does that, here or elsewhere.
 

@@ -6,7 +6,7 @@ use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::process::check_build_id;
 use super::{limits, meta, skippable};
-use crate::event::{BuildId, Timestamp};
+use crate::event::{BuildId, Timestamp, UserStacks};
 
 /// Facts that hold for the whole capture. Never holds argv or environment of other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ pub struct Header {
     pub tool: String,
     /// What could not be had when recording began, one sentence each (`kernel symbols: hidden by ...`).
     pub degraded: Vec<String>,
+    /// How user stacks were walked (1.5).
+    #[serde(skip)]
+    pub user_stacks: UserStacks,
 }
 
 /// One sampled event.
@@ -68,7 +71,7 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 4;
+pub const MINOR: u16 = 5;
 /// Required feature: addresses of stacks may be written as matches.
 pub const FEATURE_MATCHES: u64 = 1;
 /// Required feature: sections of samples may name their unit of time.
@@ -114,6 +117,9 @@ impl Header {
     fn encode_with(&self, required: u64, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let mut facts = Vec::new();
         meta::encode(&mut facts, PART, self)?;
+        if self.user_stacks != UserStacks::Untold {
+            meta::encode(&mut facts, PART, &self.user_stacks.number())?;
+        }
         let value = facts.len() as u64;
         let limit = limits::HEADER_FACTS;
         if value > limit {
@@ -179,7 +185,10 @@ impl Header {
         if required & !KNOWN_FEATURES != 0 {
             return Err(at.error(Problem::RequiredFeatures(required & !KNOWN_FEATURES)));
         }
-        let header: Header = meta::decode(&mut facts, PART)?;
+        let mut header: Header = meta::decode(&mut facts, PART)?;
+        if !facts.rest().is_empty() {
+            header.user_stacks = UserStacks::of_number(meta::decode(&mut facts, PART)?);
+        }
         check_build_id(header.kernel_build_id.as_ref()).map_err(|p| whole.error(p))?;
         Ok(header)
     }

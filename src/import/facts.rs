@@ -11,7 +11,7 @@ use super::machine::Recorded;
 use super::sample::{READ_GROUP, Shape};
 use super::survey::Survey;
 use crate::capture::members::cut_text;
-use crate::event::{BuildId, Timestamp};
+use crate::event::{BuildId, Timestamp, UserStacks};
 use crate::format::header::{EventInfo, Header, Sampling};
 
 /// Bytes of a text of the header at most.
@@ -106,6 +106,7 @@ impl Facts {
             kernel_stack_limit: self.stack_limit,
             tool: format!("{perf}, imported by profiler {}", env!("CARGO_PKG_VERSION")),
             degraded,
+            user_stacks: UserStacks::Untold,
         }
     }
 
@@ -223,7 +224,7 @@ fn degraded(sampled: &[&Attr], shapes: &[Shape]) -> Vec<String> {
     );
     say(
         shapes.iter().any(|shape| !shape.has_cpu),
-        "CPUs: perf did not record them (--sample-cpu does): all samples are told as of CPU 0",
+        "CPUs: perf did not record them (--sample-cpu does), so they are not known of any sample",
     );
     say(
         sampled

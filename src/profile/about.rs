@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{LossClass, Timestamp};
+use crate::event::{LossClass, Timestamp, UserStacks};
 
 /// Facts of the capture: where from, what was asked, how much of it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,6 +45,8 @@ pub struct About {
     pub damaged_samples: u64,
     /// What the recorder could not have, one sentence each.
     pub degraded: Vec<String>,
+    /// How user stacks were walked.
+    pub user_stacks: UserStacks,
     /// What of the capture was asked for; `None`: all of it.
     pub selected: Option<Selected>,
     /// What stacks are without because it was asked for, one clause each.
@@ -99,6 +101,18 @@ pub struct Event {
     pub name: String,
     /// In words: `99 Hz`, `every 1000000`.
     pub rate: String,
+}
+
+impl Event {
+    /// The name with the rate, for where one event was sampled at several: `cpu-clock@99Hz`.
+    pub fn with_rate(&self) -> String {
+        format!("{}@{}", self.name, self.rate.replace(' ', ""))
+    }
+
+    /// Whether `asked` is its name, alone or with the rate.
+    pub fn is_called(&self, asked: &str) -> bool {
+        asked == self.name || asked == self.with_rate()
+    }
 }
 
 /// The event of a name without what says how precisely its place is to be known: perf's `cpu-clock:ppp` counts what `cpu-clock` does.

@@ -134,6 +134,11 @@ impl AddressSpace {
         }
     }
 
+    /// All mappings, if they have been the same for as long as anything can be asked of; others are elsewhere in memory.
+    pub fn standing(&self) -> Option<&Rc<Vec<Mapping>>> {
+        self.added.is_empty().then_some(&self.base)
+    }
+
     /// How many mappings are kept.
     pub fn len(&self) -> usize {
         self.base.len() + self.added.len()

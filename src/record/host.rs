@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::elf_file::running_kernel_build_id;
-use crate::event::Timestamp;
+use crate::event::{Timestamp, UserStacks};
 use crate::format::header::{EventInfo, Header};
 
 /// What the recorder decides, beside what the host is.
@@ -22,6 +22,8 @@ pub struct Decided {
     pub cpus_online: u32,
     /// What could not be had.
     pub degraded: Vec<String>,
+    /// How user stacks are walked.
+    pub user_stacks: UserStacks,
 }
 
 /// The header of a capture that begins now.
@@ -47,6 +49,7 @@ pub fn header(decided: Decided) -> Header {
         kernel_stack_limit: decided.kernel_stack_limit,
         tool: concat!("profiler ", env!("CARGO_PKG_VERSION")).into(),
         degraded: decided.degraded,
+        user_stacks: decided.user_stacks,
     }
 }
 

@@ -24,6 +24,8 @@ const HEAD: u64 = 8;
 /// Records are asked for from memory so many bytes before they are read: another CPU has just written them, and where one
 /// begins is only known from the one before it.
 const AHEAD: u64 = 4 << 10;
+/// No more bytes of records are handed over together: they are still in the nearest cache then when they are looked at.
+const AT_ONCE: u64 = 24 << 10;
 /// Of a cache.
 const LINE: u64 = 64;
 
@@ -120,7 +122,7 @@ impl Ring {
             let mut together: [&[u8]; TOGETHER] = [&[]; TOGETHER];
             let mut count = 0;
             let mut cut = None;
-            while cut.is_none() && at - returned < give_back {
+            while cut.is_none() && at - returned < give_back && at - begin < AT_ONCE {
                 if at >= end {
                     end = produced.load(Ordering::Acquire);
                 }

@@ -56,6 +56,9 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
         );
     }
     line("target", escaped(&about.target).into_owned());
+    if let Some(way) = about.user_stacks.label() {
+        line("user stacks", format!("walked {way}"));
+    }
     line("began", verdict::wall_time(about, inventory.start));
     if let Some((first, last)) = about.span {
         line(
@@ -162,6 +165,7 @@ struct Document<'a> {
     kernel: Kernel<'a>,
     events: Vec<Event<'a>>,
     target: &'a str,
+    user_stacks: Option<&'static str>,
     start: String,
     first_sample: Option<String>,
     last_sample: Option<String>,
@@ -254,6 +258,7 @@ pub fn json(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
             })
             .collect(),
         target: &about.target,
+        user_stacks: about.user_stacks.name(),
         start: verdict::wall_time(about, inventory.start),
         first_sample: about
             .span

@@ -19,6 +19,8 @@ mod import;
 mod jit;
 mod kernel;
 mod killed;
+#[cfg(target_arch = "x86_64")]
+mod languages;
 mod output;
 mod overload;
 mod pack;

@@ -173,7 +173,17 @@ fn a26_stacks_are_cut_before_samples_are_lost() {
     let workload = Attached::start(command);
     let pid = workload.pid_arg();
     let rate = HZ.to_string();
-    let options = ["-F", &rate, "--ring-size", "256K", "-p", &pid];
+    // Copies of stacks get smaller long before.
+    let options = [
+        "-F",
+        &rate,
+        "--unwind",
+        "fp",
+        "--ring-size",
+        "256K",
+        "-p",
+        &pid,
+    ];
     let mut running = Running::start_sampling(&bench, &options);
     running.signal(libc::SIGSTOP);
     let truth = workload.go();

@@ -95,22 +95,39 @@ fn a13_inlined_functions() {
     }
 }
 
-/// A14: a leaf without a frame hides its caller. Nothing is made up for it.
+/// A14: along frame pointers a leaf without a frame hides its caller, nothing is made up for it, and the verdict says that it may be
+/// so. By default its caller is there.
 #[test]
 fn a14_a_leaf_without_a_frame() {
     let bench = Bench::new();
-    let (recorded, folded) = record(&bench, FRAMELESS, &["0.8"]);
-    recorded.truth().check_count(&folded);
-    let leaf = folded.only(|s| s.has("bare_leaf"));
-    leaf.check_least("main, outer, leaf", 0.97, |s| {
-        s.has_chain(&["main", "outer", "bare_leaf"])
-    });
-    leaf.check_none("the leaf twice", |s| s.times("bare_leaf") != 1);
-    folded.check_none("padding", |s| s.user().any(|f| f == "[unknown]"));
-    assert!(
-        leaf.total() as f64 >= 0.9 * folded.total() as f64,
-        "{folded}"
-    );
+    let frameless = FRAMELESS.build();
+    let frameless = frameless.to_str().expect("a path in UTF-8");
+    for (options, chain, told) in [
+        (
+            &["--unwind", "fp"][..],
+            &["main", "outer", "bare_leaf"][..],
+            "user stacks: walked along frame pointers; the caller",
+        ),
+        (
+            &[],
+            &["main", "outer", "skipped_caller", "bare_leaf"],
+            "user stacks: walked by unwind information and frame pointers",
+        ),
+    ] {
+        let args = [options, &["--", frameless, "0.8"]].concat();
+        let recorded = bench.record(&args).ok();
+        let folded = recorded.folded();
+        recorded.truth().check_count(&folded);
+        let leaf = folded.only(|s| s.has("bare_leaf"));
+        leaf.check_least("main to the leaf", 0.97, |s| s.has_chain(chain));
+        leaf.check_none("the leaf twice", |s| s.times("bare_leaf") != 1);
+        folded.check_none("padding", |s| s.user().any(|f| f == "[unknown]"));
+        assert!(
+            leaf.total() as f64 >= 0.9 * folded.total() as f64,
+            "{folded}"
+        );
+        assert!(folded.verdict.contains(told), "{folded}");
+    }
 }
 
 /// A15: a stack deeper than the kernel's limit is marked at its root, and one that fits is not.

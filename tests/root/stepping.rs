@@ -216,6 +216,8 @@ struct Outcome {
     steps: u64,
     walks: u64,
     whole: u64,
+    /// Of ordinary code all the way.
+    quick: u64,
     /// Where a walk ended too early, how often, and why.
     short: HashMap<(u64, u64), (u64, End)>,
     /// Instructions that were walked from.
@@ -231,6 +233,7 @@ fn compare(command: &mut Command) -> Outcome {
     let mut seen: HashMap<u64, u32> = HashMap::new();
     let mut outcome = Outcome::default();
     let (mut memory, mut words, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut in_full, mut quick) = (Vec::new(), Vec::new());
     loop {
         outcome.steps += 1;
         let registers = stepped.registers;
@@ -255,6 +258,13 @@ fn compare(command: &mut Command) -> Outcome {
             found.clear();
             let walked = unwinder.walk(&copy, code, DEPTH, &mut found);
             let truth = stepped.truth();
+            // The same in the way that takes longer.
+            in_full.clear();
+            let fully = unwinder.walk_fully(&copy, code, DEPTH, &mut in_full);
+            assert_eq!((fully, &in_full), (walked, &found), "{truth:#x?}");
+            quick.clear();
+            let is_quick = unwinder.walk_quickly(&copy, code, DEPTH, &mut quick);
+            outcome.quick += u64::from(is_quick.is_some());
             let ahead = truth.get(..found.len());
             assert_eq!(
                 ahead,
@@ -303,6 +313,7 @@ fn check(command: &mut Command, least_addresses: usize) {
     let share = outcome.whole as f64 / outcome.walks as f64;
     // What begins a static program says nothing of its callers.
     assert!(share >= 0.98, "{share}: {outcome:#x?}");
+    assert!(outcome.quick * 2 > outcome.walks, "{outcome:#x?}");
 }
 
 /// alloca, aligned stacks, other registers, signals, noreturn calls, functions of libc, the loader binding symbols as they are called.

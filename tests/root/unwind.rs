@@ -22,7 +22,7 @@ fn record_by(bench: &Bench, unwind: &str, program: Program, args: &[&str]) -> (R
 /// Of copies of 128 KiB a recorder that is not optimized keeps up with some hundred a second.
 const FEW_HZ: u32 = 199;
 
-fn record_at(
+pub fn record_at(
     bench: &Bench,
     unwind: &str,
     hz: u32,
@@ -41,14 +41,14 @@ fn record_at(
 }
 
 /// What `tests/workloads/shadow.c` says it did.
-struct Shadow {
+pub struct Shadow {
     /// Every beginning of every path, root first.
     beginnings: HashSet<Vec<String>>,
     names: HashSet<String>,
 }
 
 impl Shadow {
-    fn of(recorded: &Recorded) -> Shadow {
+    pub fn of(recorded: &Recorded) -> Shadow {
         let mut shadow = Shadow {
             beginnings: HashSet::new(),
             names: HashSet::new(),
@@ -65,29 +65,36 @@ impl Shadow {
         shadow
     }
 
-    fn is_own(&self, frame: &str) -> bool {
+    pub fn is_own(&self, frame: &str) -> bool {
         self.names.contains(frame)
     }
 
     /// The workload's own functions in a stack.
-    fn own(&self, stack: &Stack) -> Vec<String> {
+    pub fn own(&self, stack: &Stack) -> Vec<String> {
         let own = stack.user().filter(|frame| self.is_own(frame));
         own.map(str::to_owned).collect()
     }
 
     /// Fails unless all stacks that have `root` are beginnings of paths, and what lies between two functions is the C library's.
-    fn check(&self, folded: &Folded, root: &str) {
+    pub fn check(&self, folded: &Folded, root: &str) {
         folded.check_none("a stack that never was", |stack| {
             let own = self.own(stack);
             own.first().is_some_and(|first| first == root) && !self.beginnings.contains(&own)
         });
         folded.check_none("functions of others in between", |stack| {
-            let user: Vec<&str> = stack.user().filter(|frame| *frame != "go").collect();
+            let user = stack
+                .user()
+                .filter(|frame| !["go", "main.step"].contains(frame));
+            let user: Vec<&str> = user.collect();
             let own: Vec<usize> = (0..user.len())
                 .filter(|at| self.is_own(user[*at]))
                 .collect();
             own.windows(2).any(|pair| {
-                let by_library = [("sorts", "compares"), ("raises", "on_signal")];
+                let by_library = [
+                    ("sorts", "compares"),
+                    ("raises", "on_signal"),
+                    ("main.sorts", "main.sorts.func1"),
+                ];
                 pair[1] > pair[0] + 1 && !by_library.contains(&(user[pair[0]], user[pair[1]]))
             })
         });
@@ -164,6 +171,33 @@ fn stacks_of_threads() {
     kept.check_least("whole stacks", WHOLE, is_whole);
     kept.check_least("begun by the thread", WHOLE, |s| s.has("on_thread"));
     assert!(kept.total() * 2 > own.total(), "{folded}");
+}
+
+/// A page in the middle of the code is another mapping of the same file: what is on either side of it, too.
+#[test]
+fn stacks_of_code_in_three_mappings() {
+    let bench = Bench::new();
+    let (recorded, folded) = record_by(&bench, "auto", SHADOW, &["300", "2", "split"]);
+    Shadow::of(&recorded).check(&folded, "main");
+    folded.check_least("whole stacks", WHOLE, is_whole);
+    let aligns = folded.share(|s| s.has("aligns"));
+    assert!(aligns > 0.2, "{aligns}\n{folded}");
+}
+
+/// The kernel's own code in the process, below the C library's.
+#[test]
+fn stacks_of_the_vdso() {
+    let bench = Bench::new();
+    let (recorded, folded) = record_by(&bench, "auto", SHADOW, &["300", "2", "vdso"]);
+    Shadow::of(&recorded).check(&folded, "main");
+    folded.check_least("whole stacks", WHOLE, is_whole);
+    let asks = folded.only(|s| s.has("asks_for_the_time"));
+    assert!(asks.total() * 5 > folded.total(), "{folded}");
+    let in_vdso = asks.share(|s| {
+        s.user_leaf()
+            .is_some_and(|leaf| leaf.starts_with("__vdso_") || leaf.starts_with("[vdso]"))
+    });
+    assert!(in_vdso > 0.3, "{in_vdso}\n{folded}");
 }
 
 /// A handler on a stack of its own: what it interrupted is not copied, and that is said.

@@ -37,6 +37,7 @@ pub fn header() -> Header {
         kernel_stack_limit: 127,
         tool: "profiler 0.1.0".to_owned(),
         degraded: vec!["kernel symbols: hidden".to_owned()],
+        user_stacks: bprof::event::UserStacks::Both,
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bprof::capture::{IndexState, LossTotals, Reader};
-use bprof::event::{LossClass, Pid, ProcessKey, Timestamp, sample_flags};
+use bprof::event::{LossClass, Pid, ProcessKey, Timestamp, UserStacks, sample_flags};
 use bprof::format::descriptor::FrameKind;
 use bprof::format::end::EndReason;
 use bprof::format::header::{EventInfo, Sampling};
@@ -475,4 +475,27 @@ fn captures_that_lost_samples_to_their_file_say_so_as_ever() {
     }
     check_views("v1.3", "full");
     check_views("v1.3", "repaired");
+}
+
+/// Version 1.5: the header tells how user stacks were walked. The workloads are those of version 1.
+#[test]
+fn version_1_5_is_read_as_it_was_written() {
+    for (name, samples, stacks) in [
+        ("calls", 153, UserStacks::Both),
+        ("family", 142, UserStacks::FramePointers),
+    ] {
+        let reader = Reader::open(&of_version("v1.5", &format!("{name}.bprof"))).unwrap();
+        assert_eq!(reader.damage(), [], "{RULE}");
+        assert_eq!(reader.version(), (1, 5));
+        assert_eq!((reader.samples(), reader.lost_samples()), (samples, 0));
+        assert_eq!(reader.header().user_stacks, stacks, "{name}");
+    }
+    let before = Reader::open(&of_version("v1.3", "calls.bprof")).unwrap();
+    assert_eq!(before.header().user_stacks, UserStacks::Untold);
+}
+
+#[test]
+fn version_1_5_is_reported_as_ever() {
+    check_views("v1.5", "calls");
+    check_views("v1.5", "family");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::golden::golden;
+use super::golden::{golden, of_version};
 use super::report::fixture::{Run, profiler, subcommand};
 
 fn info(capture: &Path, options: &[&str]) -> Run {
@@ -77,6 +77,7 @@ fn scripts_get_the_same() {
         ),
         ("events", json!([{ "name": "cpu-clock", "rate": "49 Hz" }])),
         ("target", json!("command family")),
+        ("user_stacks", json!(null)),
         ("span_seconds", json!(3.897992372)),
         ("samples", json!(200)),
         ("lost", json!(0)),
@@ -95,6 +96,22 @@ fn scripts_get_the_same() {
     ];
     for (key, value) in rest {
         assert_eq!(found[key], value, "{key}");
+    }
+}
+
+/// Since 1.5 a capture tells how its user stacks were walked.
+#[test]
+fn how_stacks_were_walked_is_told() {
+    for (name, word, line) in [
+        ("calls", "auto", "by unwind information and frame pointers"),
+        ("family", "fp", "along frame pointers"),
+    ] {
+        let path = of_version("v1.5", &format!("{name}.bprof"));
+        let found = as_json(&info(&path, &["--json"]).out);
+        assert_eq!(found["user_stacks"], json!(word));
+        let text = info(&path, &[]).out;
+        let found = text.lines().find(|l| l.starts_with("user stacks"));
+        assert!(found.is_some_and(|l| l.ends_with(&format!("walked {line}"))));
     }
 }
 

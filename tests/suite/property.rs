@@ -3,7 +3,7 @@
 use bprof::capture::Reader;
 use bprof::event::{
     BuildId, FileVersion, InodeKey, LossClass, MappedFile, MappedKind, Origin, Pid, ProcessKey,
-    Timestamp,
+    Timestamp, UserStacks,
 };
 use bprof::format::end::{End, EndReason};
 use bprof::format::error::FormatError;
@@ -381,9 +381,10 @@ fn header() -> impl Strategy<Value = Header> {
         time(),
         vec(event, 0..4),
         vec(text(), 0..3),
+        (0u32..4).prop_map(UserStacks::of_number),
     )
         .prop_map(
-            |(strings, kernel_build_id, numbers, start_time, events, degraded)| {
+            |(strings, kernel_build_id, numbers, start_time, events, degraded, user_stacks)| {
                 let (host, boot_id, kernel_release, arch, target, tool) = strings;
                 let (page_size, clock_ticks, cpus_online, wall_offset_ns, user, kernel) = numbers;
                 Header {
@@ -403,6 +404,7 @@ fn header() -> impl Strategy<Value = Header> {
                     kernel_stack_limit: kernel,
                     tool,
                     degraded,
+                    user_stacks,
                 }
             },
         )

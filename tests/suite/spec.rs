@@ -80,6 +80,7 @@ fn header() -> Header {
         kernel_stack_limit: 127,
         tool: "p 1".to_owned(),
         degraded: vec![],
+        user_stacks: bprof::event::UserStacks::default(),
     }
 }
 

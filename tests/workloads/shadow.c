@@ -1,13 +1,15 @@
-// shadow PATHS SECONDS [alt | threads]: runs PATHS random call paths through functions of every kind that is hard to walk
+// shadow PATHS SECONDS [alt | threads | split | vdso]: runs PATHS random call paths through functions of every kind that is hard to walk
 // without frame pointers, and prints each path as it ran: `path main;plain;...`, root first, with the function that burns last.
 // A sample is right when its own functions, in order, begin one of these paths.
 //
-// alt: signal handlers run on a stack of their own. threads: the paths run in four threads, whose root is on_thread.
+// alt: signal handlers run on a stack of their own. threads: the paths run in four threads, whose root is on_thread. split: a page
+// in the middle of the code is mapped otherwise, so that there are three mappings of it. vdso: burns asks for the time.
 #include "truth.h"
 #include <alloca.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 enum { LONGEST = 24, MOST_PATHS = 400 };
 // STEPS: so little that a debugger can step through it.
@@ -26,10 +28,20 @@ static uint64_t go(path rest, uint64_t x);
 /// What comes after a call: it stays a call, and registers stay in use across it.
 #define AFTER(x, y) ((x)*31 + (y))
 
+static int asks;
+NOINLINE void asks_for_the_time(void) {
+    struct timespec now;
+    for (int i = 0; i < 1000; i++)
+        clock_gettime(CLOCK_MONOTONIC, &now);
+}
+
 NOINLINE uint64_t burns(uint64_t x) {
     uint64_t start = thread_cpu_ns();
     do
-        work(ROUNDS);
+        if (asks)
+            asks_for_the_time();
+        else
+            work(ROUNDS);
     while (thread_cpu_ns() - start < budget);
     return x + 1;
 }
@@ -206,9 +218,15 @@ NOINLINE void *on_thread(void *arg) {
 
 int main(int argc, char **argv) {
     if (argc < 3)
-        return fprintf(stderr, "usage: shadow PATHS SECONDS [alt | threads]\n"), 2;
+        return fprintf(stderr, "usage: shadow PATHS SECONDS [alt | threads | split | vdso]\n"), 2;
     const char *mode = argc > 3 ? argv[3] : "";
     int alt = !strcmp(mode, "alt"), threads = !strcmp(mode, "threads");
+    asks = !strcmp(mode, "vdso");
+    if (!strcmp(mode, "split")) {
+        char *page = (char *)((uintptr_t)aligns & ~4095ul);
+        if (mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC))
+            give_up("mprotect");
+    }
     count = atoi(argv[1]) < MOST_PATHS ? atoi(argv[1]) : MOST_PATHS;
     budget = seconds_arg(argv[2]) / (uint64_t)count;
     static char stack[1 << 16];

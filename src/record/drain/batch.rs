@@ -17,6 +17,52 @@ const INCOMPLETE: u8 =
     sample_flags::USER_TRUNCATED | sample_flags::KERNEL_TRUNCATED | sample_flags::USER_UNREADABLE;
 
 impl Drain {
+    /// Begins a batch, before samples are taken out: takes in what the side-band has told up to `until`, so that stacks of samples
+    /// up to then can be walked as they come.
+    pub fn hear(
+        &mut self,
+        processes: &mut Processes,
+        events: &mut VecDeque<SideEvent>,
+        until: Timestamp,
+    ) {
+        self.heard_until = Timestamp::ZERO;
+        // What is being read may change what was known before.
+        if self.unwinder.is_none() || processes.has_readings() || self.segment_is_over {
+            return;
+        }
+        match self.apply(processes, events, until) {
+            Ok(false) => self.heard_until = until,
+            // Something is missing.
+            Ok(true) => {}
+            Err(TablesFull) => self.segment_is_over = true,
+        }
+    }
+
+    /// Takes in what was told up to `until`. Whether some of it was lost.
+    fn apply(
+        &mut self,
+        processes: &mut Processes,
+        events: &mut VecDeque<SideEvent>,
+        until: Timestamp,
+    ) -> Result<bool, TablesFull> {
+        let mut lost = false;
+        while events.front().is_some_and(|event| event.time <= until) {
+            let Some(event) = events.pop_front() else {
+                break;
+            };
+            if let SideKind::Lost(count) | SideKind::MoreLost(count) = event.what {
+                self.totals.side_band_lost += count;
+                lost |= matches!(event.what, SideKind::Lost(_));
+            }
+            // One that cannot be written has been taken in all the same.
+            processes.apply(event, &mut self.writer)?;
+        }
+        if lost {
+            self.look_again();
+        }
+        Ok(lost)
+    }
+
     /// Ends a batch: takes in what the side-band told up to `horizon`, then gives each sample up to then its task. What is
     /// later waits, because another CPU may still have to tell of something earlier. `now` is not earlier than
     /// anything told or sampled.
@@ -30,7 +76,10 @@ impl Drain {
         // Stacks that wait belong to the segment, so its end waits for nothing.
         let closes = self.segment_is_due || self.writer.segment_is_full();
         let horizon = if closes { now } else { horizon };
-        let mut placed = self.prepare_batch(processes, events, horizon);
+        let mut placed = match std::mem::take(&mut self.segment_is_over) {
+            true => Err(TablesFull),
+            false => self.prepare_batch(processes, events, horizon),
+        };
         while placed.is_ok() && !self.ready.is_empty() {
             placed = self.place_ready();
             if placed.is_ok() && !self.ready.is_empty() {
@@ -69,21 +118,7 @@ impl Drain {
         events: &mut VecDeque<SideEvent>,
         horizon: Timestamp,
     ) -> Result<(), TablesFull> {
-        let mut lost = false;
-        while events.front().is_some_and(|event| event.time <= horizon) {
-            let Some(event) = events.pop_front() else {
-                break;
-            };
-            if let SideKind::Lost(count) | SideKind::MoreLost(count) = event.what {
-                self.totals.side_band_lost += count;
-                lost |= matches!(event.what, SideKind::Lost(_));
-            }
-            // One that cannot be written has been taken in all the same.
-            processes.apply(event, &mut self.writer)?;
-        }
-        if lost {
-            self.look_again();
-        }
+        self.apply(processes, events, horizon)?;
         processes.settle_readings(horizon, &mut self.writer)?;
         self.unwind(processes, horizon);
         let ready = &mut self.ready;

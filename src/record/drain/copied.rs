@@ -5,7 +5,7 @@ use crate::capture::writer::TOGETHER;
 use crate::event::{LossClass, Timestamp, sample_flags};
 use crate::record::processes::Processes;
 use crate::record::unwind::windows::Needed;
-use crate::record::unwind::{Code, End};
+use crate::record::unwind::{Code, End, StackCopy, Walked};
 use crate::record::wire::{CutBy, RingSample, decode};
 
 impl Drain {
@@ -50,9 +50,36 @@ impl Drain {
         self.walked = walked;
     }
 
+    /// Puts the stack of a sample behind `walked`, if it is of ordinary code and what was mapped at its time is known.
+    pub(super) fn walk_at_once(
+        &mut self,
+        sample: &mut RingSample<'_>,
+        processes: Option<&Processes>,
+        walked: &mut Vec<u64>,
+    ) -> bool {
+        let (Some(copy), Some(unwinder)) = (sample.copy, &mut self.unwinder) else {
+            return false;
+        };
+        let Some(processes) = processes.filter(|_| sample.time <= self.heard_until) else {
+            return false;
+        };
+        let code = Code {
+            process: sample.sampled.key.tgid,
+            space: processes.space(sample.sampled.key, sample.time),
+            time: sample.time,
+        };
+        let start = walked.len();
+        let Some(done) = unwinder.walk_quickly(&copy, code, self.depths.user, walked) else {
+            walked.truncate(start);
+            return false;
+        };
+        self.tell(sample, &copy, done);
+        true
+    }
+
     /// Puts the stack of a sample behind `walked`.
     fn walk(&mut self, sample: &mut RingSample<'_>, processes: &Processes, walked: &mut Vec<u64>) {
-        let (Some(copy), Some(unwinder)) = (&sample.copy, &mut self.unwinder) else {
+        let (Some(copy), Some(unwinder)) = (sample.copy, &mut self.unwinder) else {
             walked.extend_from_slice(sample.user);
             return;
         };
@@ -61,7 +88,12 @@ impl Drain {
             space: processes.space(sample.sampled.key, sample.time),
             time: sample.time,
         };
-        let done = unwinder.walk(copy, code, self.depths.user, walked);
+        let done = unwinder.walk(&copy, code, self.depths.user, walked);
+        self.tell(sample, &copy, done);
+    }
+
+    /// What a walk has shown: how much is to be copied from now on, and what its sample lacks.
+    fn tell(&mut self, sample: &mut RingSample<'_>, copy: &StackCopy<'_>, done: Walked) {
         // What was cut for want of room says nothing of what is needed.
         if sample.cut_by != CutBy::Room || done.end != End::Window {
             let copied = copy.words.len() as u32 * 8;
@@ -124,6 +156,40 @@ mod tests {
         assert_eq!(losses.of_class(LossClass::UnwindUnmapped), 1);
         assert_eq!(losses.of_class(LossClass::UnwindNoInfo), 1);
         assert_eq!(losses.lost_samples(), 0);
+    }
+
+    /// What was mapped at its time is known, and has been for a while: such a stack is walked as it comes. A later one waits.
+    #[test]
+    fn a_copied_stack_of_known_code_does_not_wait() {
+        use object::{Object, ObjectSymbol};
+        let image = crate::record::kernel_names::own_vdso().expect("a vdso");
+        let elf = object::File::parse(&*image).expect("an ELF file");
+        let mut symbols = elf.dynamic_symbols();
+        let function = symbols.find(|s| s.name() == Ok("__vdso_getcpu"));
+        let function = function.expect("getcpu").address();
+        let start = 0x9000 - (function & !0xfff);
+        let (mut rig, who) = rig_of_one();
+        rig.map(210, NOBODY, start + (function & !0xfff), "[vdso]");
+        rig.batch(220);
+        // At its first instruction the return address is on top of the stack: there is none.
+        let at = start + function;
+        let take = |rig: &mut Rig, time| {
+            rig.copied(time, who, at, sample_flag(0), &[0], &[]);
+            rig.drain.held.len()
+        };
+        rig.hear(240);
+        assert_eq!(take(&mut rig, 230), 1, "what came last is not settled");
+        rig.batch(250);
+        rig.batch(260);
+        rig.batch(270);
+        rig.hear(300);
+        assert_eq!(take(&mut rig, 290), 0);
+        assert_eq!(take(&mut rig, 300), 0);
+        assert_eq!(take(&mut rig, 301), 1);
+        rig.batch(400);
+        assert_eq!(rig.drain.totals.samples, 4);
+        let (_, losses) = rig.finish();
+        assert_eq!(losses.iter().count(), 0, "{losses:?}");
     }
 
     fn rig_of_one() -> (Rig, Who) {

@@ -3,8 +3,12 @@
 //!
 //! ```text
 //! rings ──> take: interned ───────────────> waiting ──> batch: up to its horizon, in frames ──> capture::writer
-//!             └─> held ──> copied: walked ─────┘          └─ tasks: thread, image and name of each sample
+//!             ├─> copied: walked ──────────────┤          └─ tasks: thread, image and name of each sample
+//!             └─> held ──> copied: walked ─────┘
 //! ```
+//!
+//! A copied stack is walked as it comes out when all that was mapped at its time has been heard of before ([`Drain::hear`]) and
+//! nothing about it is unusual: most are never kept.
 //!
 //! Samples come out before side-band records, so that whatever a sample needs has been told by the time it is
 //! looked up. A batch is what is taken out at once; nothing here allocates, wakes or calls the kernel per sample.
@@ -67,8 +71,12 @@ pub struct Drain {
     pub windows: Windows,
     /// Samples with such stacks: what they were walked through is known later.
     held: Held,
-    /// Of these, those that are being interned together: all their addresses.
+    /// Of samples that are being interned together: addresses of stacks that were walked.
     walked: Vec<u64>,
+    /// What was mapped is known up to then, before samples are taken out.
+    heard_until: Timestamp,
+    /// Something that was heard could not be written: the segment has no room for it.
+    segment_is_over: bool,
     /// There is no room for samples any more: they are counted and that is all.
     given_up: bool,
     /// What has come so far.
@@ -126,6 +134,8 @@ impl Drain {
             windows: Windows::default(),
             held: Held::default(),
             walked: Vec::new(),
+            heard_until: Timestamp::ZERO,
+            segment_is_over: false,
             given_up: false,
             totals: Totals::default(),
         }
@@ -133,16 +143,24 @@ impl Drain {
 
     /// Takes records out of a ring.
     pub fn take(&mut self, records: &[&[u8]]) {
+        self.take_of(records, None);
+    }
+
+    /// The same, of `processes` as they have been heard of.
+    pub fn take_of(&mut self, records: &[&[u8]], processes: Option<&Processes>) {
         for records in records.chunks(TOGETHER) {
-            self.take_together(records);
+            self.take_together(records, processes);
         }
     }
 
-    fn take_together(&mut self, records: &[&[u8]]) {
+    fn take_together(&mut self, records: &[&[u8]], processes: Option<&Processes>) {
         let mut samples: [Option<RingSample<'_>>; TOGETHER] = [None; TOGETHER];
-        let mut pairs: [(&[u64], &[u64]); TOGETHER] = [(&[], &[]); TOGETHER];
-        let places = samples.iter_mut().zip(&mut pairs);
-        for ((taken, pair), record) in places.zip(records) {
+        // Where the stack of a sample that was walked is.
+        let mut places = [None; TOGETHER];
+        let mut walked = std::mem::take(&mut self.walked);
+        walked.clear();
+        let all = samples.iter_mut().zip(&mut places);
+        for ((taken, place), record) in all.zip(records) {
             let Some(mut sample) = decode(record, self.depths) else {
                 self.lose(LossClass::Malformed, None, 1);
                 continue;
@@ -156,20 +174,31 @@ impl Drain {
                 continue;
             }
             if let Some(copy) = sample.copy {
-                if self.held.push(sample.time, sample.weight, record) {
+                let start = walked.len();
+                if self.walk_at_once(&mut sample, processes, &mut walked) {
+                    *place = Some((start, walked.len()));
+                } else if self.held.push(sample.time, sample.weight, record) {
                     continue;
+                } else {
+                    // What can be had of it without waiting.
+                    if !copy.walked.is_empty() {
+                        sample.user = copy.walked;
+                    }
+                    sample.flags |= sample_flags::USER_TRUNCATED;
+                    sample.cut_by = CutBy::Room;
                 }
-                // What can be had of it without waiting.
-                if !copy.walked.is_empty() {
-                    sample.user = copy.walked;
-                }
-                sample.flags |= sample_flags::USER_TRUNCATED;
-                sample.cut_by = CutBy::Room;
             }
-            *pair = (sample.user, sample.kernel);
             *taken = Some(sample);
         }
+        let mut pairs: [(&[u64], &[u64]); TOGETHER] = [(&[], &[]); TOGETHER];
+        for ((pair, sample), place) in pairs.iter_mut().zip(&samples).zip(places) {
+            if let Some(sample) = sample {
+                let own = place.map(|(start, end)| walked.get(start..end).unwrap_or_default());
+                *pair = (own.unwrap_or(sample.user), sample.kernel);
+            }
+        }
         self.intern(&samples, pairs.get(..records.len()).unwrap_or(&pairs));
+        self.walked = walked;
     }
 
     /// Takes samples in with their stacks.

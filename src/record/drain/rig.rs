@@ -67,6 +67,8 @@ pub(super) struct Rig {
     pub(super) events: VecDeque<SideEvent>,
     /// Everything up to then is placed.
     placed: u64,
+    /// What was told is known when samples are taken out.
+    heard: bool,
 }
 
 /// Who is sampled.
@@ -92,6 +94,7 @@ impl Rig {
             kernel_stack_limit: 127,
             cpus_online: 1,
             degraded: Vec::new(),
+            user_stacks: crate::event::UserStacks::default(),
         });
         let output = Output::create(&path, None).expect("a file");
         let writer = CaptureWriter::create(output, &header).expect("a header");
@@ -108,6 +111,7 @@ impl Rig {
             processes,
             events: VecDeque::new(),
             placed: 0,
+            heard: false,
         }
     }
 
@@ -191,7 +195,16 @@ impl Rig {
         let registers = [(16, address), (7, 0x7000), (6, 0x7000)];
         let mut copy = copies::words(&registers, 0x7000, stack);
         copy.extend_from_slice(walked);
-        self.drain.take(&[bytes(&record(&head, &copy))]);
+        let record = record(&head, &copy);
+        let processes = self.heard.then_some(&self.processes);
+        self.drain.take_of(&[bytes(&record)], processes);
+    }
+
+    /// What was told up to `time` is known when samples are taken out.
+    pub(super) fn hear(&mut self, time: u64) {
+        self.heard = true;
+        self.drain
+            .hear(&mut self.processes, &mut self.events, Timestamp(time));
     }
 
     /// Places what has come up to `time`.

@@ -56,17 +56,20 @@ fn load(window: u32) -> anyhow::Result<Program> {
     })
 }
 
-/// For `--unwind auto` and `dwarf`.
+/// For user stacks of code without frame pointers.
 fn unwinding() -> Finding {
     const WHAT: &str = "unwinding";
     if !unwind::IS_SUPPORTED {
         return Finding::degraded(
             WHAT,
-            "there is no --unwind dwarf but on x86-64: user stacks are walked along frame pointers",
+            "stacks are copied on x86-64 only: user stacks are walked along frame pointers",
         );
     }
     match load(unwind::WINDOW) {
-        Ok(_) => Finding::ok(WHAT, "--unwind auto and dwarf can copy stacks"),
+        Ok(_) => Finding::ok(
+            WHAT,
+            "stacks can be copied: those of code without frame pointers are whole",
+        ),
         Err(_) => Finding::degraded(
             WHAT,
             "this kernel cannot copy stacks (5.15 can): user stacks are walked along frame pointers",

@@ -229,12 +229,17 @@ fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
 
 /// Kernel memory for each CPU at the default rate, in bytes: the ring of samples and that of process events.
 pub fn memory_per_cpu() -> u64 {
-    u64::from(ring_size(Rate::Frequency(99), Event::CpuClock, false)) + sideband::RING_BYTES as u64
+    u64::from(ring_size(
+        Rate::Frequency(99),
+        Event::CpuClock,
+        unwind::IS_SUPPORTED,
+    )) + sideband::RING_BYTES as u64
 }
 
-/// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks.
+/// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks, whose copies are some KiB. When
+/// they are larger, a ring that is half full wakes the recorder.
 pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32, copies: bool) -> Duration {
-    let deep = if copies { 16 << 10 } else { 1024 };
+    let deep = if copies { 4 << 10 } else { 1024 };
     let rate = expected_hz(rate, event).saturating_mul(deep).max(1);
     Duration::from_micros(u64::from(ring_bytes / 4) * 1_000_000 / rate)
         .clamp(Duration::from_millis(10), SLOWEST_POLL)

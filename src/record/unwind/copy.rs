@@ -1,13 +1,16 @@
 //! What the sampling program copies of a user stack (`struct user_copy` of `bpf/profiler.h`), decoded. Pure.
 
+use super::quick::Frame;
 use super::registers::{DWARF_COUNT, Registers};
 
 /// Words of `struct user_regs`, as `arch/x86/include/uapi/asm/ptrace.h` has them.
 const SAVED: usize = 21;
 /// Where a register of a DWARF number is there.
 const PLACES: [usize; DWARF_COUNT] = [10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, 16];
-/// Where the instruction pointer is.
+/// Where the frame pointer, the instruction pointer and the stack pointer are.
+const FP: usize = 4;
 const IP: usize = 16;
+const SP: usize = 19;
 
 /// Registers and the top of the stack of user code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,16 @@ impl<'a> StackCopy<'a> {
         self.registers.get(IP..=IP).unwrap_or_default()
     }
 
+    /// Those of its registers that ordinary code is walked by.
+    pub fn frame(&self) -> Frame {
+        let value = |place: usize| self.registers.get(place).copied().unwrap_or(0);
+        Frame {
+            ip: value(IP),
+            sp: value(SP),
+            fp: value(FP),
+        }
+    }
+
     /// The registers of the user code.
     pub fn registers(&self) -> Registers {
         let value = |place: usize| self.registers.get(place).copied().unwrap_or(0);
@@ -56,13 +69,26 @@ impl<'a> StackCopy<'a> {
     }
 
     /// The word at `address`, if it was copied.
+    #[inline]
     pub fn read(&self, address: u64) -> Option<u64> {
+        self.words.get(self.place(address)?).copied()
+    }
+
+    /// The two words at `address`, if they were copied.
+    #[inline]
+    pub fn read_two(&self, address: u64) -> Option<[u64; 2]> {
+        self.words
+            .get(self.place(address)?..)?
+            .first_chunk()
+            .copied()
+    }
+
+    fn place(&self, address: u64) -> Option<usize> {
         let offset = address.checked_sub(self.from)?;
         if !offset.is_multiple_of(8) {
             return None;
         }
-        let at = usize::try_from(offset / 8).ok()?;
-        self.words.get(at).copied()
+        usize::try_from(offset / 8).ok()
     }
 }
 
@@ -98,8 +124,15 @@ pub(crate) mod tests {
         assert_eq!(registers.get(RSP), Some(0x7000));
         assert_eq!(registers.get(RBP), Some(0x7010));
         assert_eq!(registers.ip(), 0x401000);
+        let frame = copy.frame();
+        assert_eq!((frame.ip, frame.sp, frame.fp), (0x401000, 0x7000, 0x7010));
         let read = |at| copy.read(at);
         assert_eq!([0x7000, 0x7010].map(read), [Some(1), Some(3)]);
+        assert_eq!(copy.read_two(0x7008), Some([2, 3]));
+        assert_eq!(
+            [0x7010, 0x7018, 0x7004].map(|at| copy.read_two(at)),
+            [None; 3]
+        );
         assert_eq!([0x6ff8, 0x7018, 0x7001, 0, u64::MAX].map(read), [None; 5]);
         assert_eq!(StackCopy::decode(&words, 4), None);
         assert_eq!(StackCopy::decode(&words[..21], 0), None);

@@ -86,11 +86,17 @@ impl Files {
         self.by_file.insert(Rc::as_ptr(file), entry);
     }
 
-    /// Gives back what was not used for a while. Looks now and then.
-    pub fn tidy(&mut self) {
+    /// Whether a file was cut while it was read.
+    pub fn are_spoilt(&self) -> bool {
+        let mut all = self.by_file.values();
+        all.any(|entry| entry.tables.as_ref().is_ok_and(Tables::is_spoilt))
+    }
+
+    /// Gives back what was not used for a while. Looks now and then; whether it did.
+    pub fn tidy(&mut self) -> bool {
         let now = Instant::now();
         if self.next_look.is_some_and(|next| now < next) {
-            return;
+            return false;
         }
         self.next_look = Some(now + UNUSED / 6);
         self.by_file.retain(|_, entry| {
@@ -99,6 +105,7 @@ impl Files {
             }
             now.saturating_duration_since(entry.since) < UNUSED
         });
+        true
     }
 }
 

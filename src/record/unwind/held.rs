@@ -21,9 +21,15 @@ impl Held {
             return false;
         }
         let at = self.words.len();
-        let words = record.chunks_exact(8);
-        let words = words.filter_map(|w| w.first_chunk().map(|w| u64::from_ne_bytes(*w)));
-        self.words.extend(words);
+        // SAFETY: any eight bytes are a u64.
+        match unsafe { record.align_to::<u64>() } {
+            ([], words, _) => self.words.extend_from_slice(words),
+            _ => {
+                let (words, _) = record.as_chunks();
+                self.words
+                    .extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
+            }
+        }
         self.records.push((time, at, count, weight));
         true
     }

@@ -6,6 +6,7 @@ use gimli::UnwindContext;
 
 use super::copy::StackCopy;
 use super::files::Files;
+use super::quick::{Key, Ordinary, Quick, Reached};
 use super::registers::{RBP, Registers};
 use super::rule::{Cache, Rule, Step, check_up, compile};
 use super::tables::Image;
@@ -71,6 +72,7 @@ pub struct Walked {
 pub struct Unwinder {
     files: Files,
     cache: Cache,
+    quick: Quick,
     context: UnwindContext<usize>,
 }
 
@@ -80,13 +82,20 @@ impl Unwinder {
         IS_SUPPORTED.then(|| Unwinder {
             files: Files::default(),
             cache: Cache::new(),
+            quick: Quick::new(),
             context: UnwindContext::new(),
         })
     }
 
     /// Gives back what is not needed any more. To be called after each batch.
     pub fn tidy(&mut self) {
-        self.files.tidy();
+        if self.files.are_spoilt() {
+            // What was found in such a file must not be used any more.
+            self.quick.clear();
+        }
+        if self.files.tidy() {
+            self.quick.tidy();
+        }
     }
 
     /// Tells what is in `file`, which is not opened then: for tests.
@@ -102,14 +111,83 @@ impl Unwinder {
         depth: usize,
         stack: &mut Vec<u64>,
     ) -> Walked {
-        let mut registers = copy.registers();
-        let mut walk = Walk {
-            code,
-            mapping: None,
-            number: None,
-            by_frame_pointer: false,
-            follows_call: false,
+        let start = stack.len();
+        self.walk_quickly(copy, code, depth, stack)
+            .unwrap_or_else(|| {
+                stack.truncate(start);
+                self.walk_fully(copy, code, depth, stack)
+            })
+    }
+
+    /// The same of a stack of ordinary code in an address space that stands still, which reaches its root; `None` when it is not, and
+    /// what is behind `stack` then is nothing.
+    pub fn walk_quickly(
+        &mut self,
+        copy: &StackCopy<'_>,
+        code: Code<'_>,
+        depth: usize,
+        stack: &mut Vec<u64>,
+    ) -> Option<Walked> {
+        let space = self.quick.space(code.space?.standing()?);
+        let mut walk = Walk::new(code);
+        let mut frame = copy.frame();
+        let mut step = self.ordinary(&mut walk, space, frame.ip, true)?;
+        stack.reserve(depth);
+        stack.push(frame.ip);
+        let mut frames = 1;
+        let end = loop {
+            if frames >= depth {
+                break End::Depth;
+            }
+            frame = match step.apply(frame, copy)? {
+                Reached::Caller(frame) if frame.ip != 0 => frame,
+                Reached::Caller(_) | Reached::Root => break End::Root,
+            };
+            step = self.ordinary(&mut walk, space, frame.ip.wrapping_sub(1), false)?;
+            stack.push(frame.ip);
+            frames += 1;
         };
+        Some(Walked {
+            end,
+            by_frame_pointer: false,
+            needed: frame.sp.saturating_sub(copy.from),
+            went_on: false,
+        })
+    }
+
+    /// How the code at `at` in a space, which is mapped, gets to its caller.
+    #[inline]
+    fn ordinary(
+        &mut self,
+        walk: &mut Walk<'_>,
+        space: u64,
+        at: u64,
+        runs: bool,
+    ) -> Option<Ordinary> {
+        let key = Quick::key(space, at, runs)?;
+        match self.quick.known(key) {
+            Some(step) => Some(step),
+            None => self.learn(walk, key, at, runs),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, walk: &mut Walk<'_>, key: Key, at: u64, runs: bool) -> Option<Ordinary> {
+        let step = Ordinary::of(self.find(walk, at).ok()?, at + u64::from(!runs));
+        self.quick.keep(key, step);
+        Some(step)
+    }
+
+    /// As [`walk`](Self::walk), whatever the code is.
+    pub fn walk_fully(
+        &mut self,
+        copy: &StackCopy<'_>,
+        code: Code<'_>,
+        depth: usize,
+        stack: &mut Vec<u64>,
+    ) -> Walked {
+        let mut registers = copy.registers();
+        let mut walk = Walk::new(code);
         let start = stack.len();
         stack.push(registers.ip());
         // The leaf is where it runs, a caller behind its call.
@@ -335,6 +413,16 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
+    fn new(code: Code<'s>) -> Walk<'s> {
+        Walk {
+            code,
+            mapping: None,
+            number: None,
+            by_frame_pointer: false,
+            follows_call: false,
+        }
+    }
+
     fn mapping(&mut self, address: u64) -> Option<&'s Mapping> {
         let covers = |m: &&'s Mapping| (m.start..m.end).contains(&address);
         if self.mapping.filter(covers).is_none() {

@@ -9,7 +9,7 @@ mod samples;
 
 use jiff::Timestamp as Wall;
 
-use crate::event::{LossClass, Timestamp};
+use crate::event::{LossClass, Timestamp, UserStacks};
 use crate::profile::{About, Naming, Profile, counted_event};
 
 use super::text::escaped;
@@ -69,6 +69,7 @@ pub fn opening(about: &About) -> Vec<String> {
             escaped(&about.target)
         ),
     ];
+    lines.extend(user_stacks(about));
     if let Some((first, last)) = about.span {
         lines.push(format!(
             "time: {} to {}, {}",
@@ -96,6 +97,18 @@ pub fn opening(about: &About) -> Vec<String> {
             .map(|note| format!("degraded: {}", escaped(note))),
     );
     lines
+}
+
+/// How user stacks were walked, and what that misses without a word.
+fn user_stacks(about: &About) -> Option<String> {
+    let way = about.user_stacks.label()?;
+    let misses = match about.user_stacks {
+        UserStacks::FramePointers => {
+            "; the caller of a function that keeps none is missing, which nothing tells"
+        }
+        _ => "",
+    };
+    Some(format!("user stacks: walked {way}{misses}"))
 }
 
 /// What of the capture was asked for, and how stacks were asked for.
@@ -149,6 +162,11 @@ pub fn closing(about: &About, named: &Naming) -> Vec<String> {
 
 /// Whether stacks were walked by unwind information, as far as it shows.
 fn is_unwound(about: &About) -> bool {
+    match about.user_stacks {
+        UserStacks::FramePointers => return false,
+        UserStacks::UnwindInfo | UserStacks::Both => return true,
+        UserStacks::Untold => {}
+    }
     let mut classes = about.losses.iter();
     classes.any(|(class, count)| *count > 0 && is_of_unwinding(*class))
 }

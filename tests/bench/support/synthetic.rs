@@ -154,6 +154,7 @@ pub fn header() -> Header {
         kernel_stack_limit: 127,
         tool: "bench".to_owned(),
         degraded: vec![],
+        user_stacks: bprof::event::UserStacks::default(),
     }
 }
 

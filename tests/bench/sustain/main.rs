@@ -132,6 +132,7 @@ impl Recorder {
             kernel_stack_limit: 127,
             cpus_online: cpus as u32,
             degraded: Vec::new(),
+            user_stacks: bprof::event::UserStacks::default(),
         });
         let writer = bprof::capture::CaptureWriter::create(Output::create(path, None)?, &header)?;
         // Deeper than what comes: it is whole.

@@ -48,6 +48,7 @@ pub fn header() -> Header {
         kernel_stack_limit: 127,
         tool: "fuzz".to_owned(),
         degraded: Vec::new(),
+        user_stacks: bprof::event::UserStacks::default(),
     }
 }
 

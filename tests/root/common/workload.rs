@@ -125,6 +125,18 @@ pub const SHADOW_DEBUG_FRAME: Program = program(
         "-fno-unwind-tables"
     ),
 );
+/// With the C library of Alpine.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_MUSL: Program = program(
+    "shadow.c",
+    "shadow_musl",
+    without_frame_pointers!("-static"),
+);
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO: Program = program("shadow.go", "shadow_go", &[]);
+/// Without what debuggers are told.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO_BARE: Program = program("shadow.go", "shadow_go_bare", &["-ldflags=-w"]);
 /// Doing little, so that it can be stepped through.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_STEPS: Program = program(
@@ -187,13 +199,23 @@ impl Program {
                 rustc.args(["-C", "symbol-mangling-version=v0"]);
                 rustc
             }
+            Some("go") => {
+                let mut go = Command::new("go");
+                go.arg("build").env("GOCACHE", dir.join("go"));
+                go.env("GO111MODULE", "off").env("GOFLAGS", "");
+                go
+            }
             Some("cpp") => {
                 let mut gxx = Command::new(env::var_os("CXX").unwrap_or_else(|| "g++".into()));
                 gxx.arg("-std=c++17").args(C_FLAGS);
                 gxx
             }
             _ => {
-                let mut gcc = Command::new(env::var_os("CC").unwrap_or_else(|| "gcc".into()));
+                let usual = match self.name.ends_with("_musl") {
+                    true => Some("musl-gcc".into()),
+                    false => env::var_os("CC"),
+                };
+                let mut gcc = Command::new(usual.unwrap_or_else(|| "gcc".into()));
                 gcc.arg("-std=gnu17").args(C_FLAGS);
                 gcc
             }

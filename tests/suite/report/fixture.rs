@@ -182,6 +182,7 @@ pub fn header() -> Header {
         kernel_stack_limit: 127,
         tool: "bprof test".to_owned(),
         degraded: Vec::new(),
+        user_stacks: bprof::event::UserStacks::default(),
     }
 }
 
