@@ -266,8 +266,8 @@ Examples:
   profiler verify run.bprof                    what is damaged
   profiler repair run.bprof -o good.bprof
 
-Exit status: 0 the new capture is whole, however little it holds, 1 nothing could be written or FILE is no capture, \
-2 wrong usage.";
+Exit status: 0 the new capture is whole and has samples, however few, 1 no sample could be saved, nothing could be written, or FILE is \
+no capture, 2 wrong usage.";
 
 const MERGE_HELP: &str = "\
 Each capture stays as it is, with its host, clock, kernel and what was packed into it: its samples are named by its own \
@@ -291,11 +291,13 @@ Names need what was mapped: perf has build IDs of the files it found samples in,
 the one that was recorded (host, build ID, and where it lies), so import on the machine that recorded, before it is \
 booted anew, as a user who may see kernel addresses.
 
+CPUs are recorded with --sample-cpu or -a (else they are ?), the time of day with -k mono (else it is reckoned from the file's).
+
 What perf lost, cut or left out is in the capture and in its reports. Stack memory (--call-graph dwarf) and branches are \
 not unwound: such samples have the innermost user frame only.
 
 Examples:
-  perf record -F 999 -g -- ./server --bench
+  perf record -F 999 -g --buildid-all --sample-cpu -k mono -- ./server --bench
   profiler import perf.data -o run.bprof && profiler report run.bprof
   perf record -a -g --buildid-mmap -o - sleep 5 | profiler import - -o run.bprof
 

@@ -409,8 +409,10 @@ pub mod sample_flags {
     pub const IN_EXEC: u8 = 8;
     /// The user stack should exist and could not be read.
     pub const USER_UNREADABLE: u8 = 16;
+    /// It is not known on which CPU it was taken: the number there says nothing.
+    pub const CPU_UNKNOWN: u8 = 32;
     /// All bits that have a meaning.
-    pub const ALL: u8 = 31;
+    pub const ALL: u8 = 63;
 }
 
 /// `Vec<u8>` as one bincode byte string instead of a sequence of integers.

@@ -396,8 +396,8 @@ pub struct Resolution {
 pub struct SampleView<'a> {
     /// When.
     pub time: Timestamp,
-    /// CPU.
-    pub cpu: u32,
+    /// CPU; `None` where it is not known.
+    pub cpu: Option<u32>,
     /// Process number.
     pub pid: Pid,
     /// Thread number.

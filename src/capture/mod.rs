@@ -7,7 +7,8 @@
 //! ```text
 //! incoming  stacks and samples -> trie (branches, callers: found by hash) -> numbering  what a frame adds
 //!                                 intern  all other tables                   rounding   coarser times
-//!                                   -> writer, append -> file -> source -> scan -> reader, tables, pack
+//!                                   -> writer, append -> file -> source -> scan -> reader -> frames -> segments, tables, aids, pack
+//! damage  what can be wrong with it
 //! vdso  the image without its code      place  where a file may be written      verify  every byte checked
 //! repair  what is good of a damaged capture, as a new one      members  several captures in one file
 //! ```
@@ -22,9 +23,12 @@
     )
 )]
 
+mod aids;
 pub mod append;
 mod branches;
 mod callers;
+mod damage;
+mod frames;
 mod incoming;
 mod intern;
 pub mod members;
@@ -35,6 +39,7 @@ pub mod reader;
 pub mod repair;
 mod rounding;
 mod scan;
+mod segments;
 mod source;
 pub mod tables;
 mod trie;

@@ -4,6 +4,7 @@ use clap::Args;
 
 /// How a flame graph is drawn.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "View")]
 pub struct PictureArgs {
     /// With --flamegraph: the functions that samples were taken in at the top, below each its callers (what flamegraph.pl
     /// calls --reverse --inverted)

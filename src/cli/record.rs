@@ -13,7 +13,9 @@ use crate::record::options::{Event, Options, Rate, Target, Unwind};
 
 /// Arguments of `profiler record`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP,
+          override_usage = "profiler record [OPTIONS] -- COMMAND [ARG]...\n       \
+                            profiler record [OPTIONS] [-p PID,... | -t TID,... | --pgrp PGID | --session SID | --cgroup PATH | -a]")]
 pub struct RecordArgs {
     /// The capture to write, or `-` for standard output; a capture of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = super::CAPTURE)]

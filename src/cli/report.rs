@@ -16,8 +16,13 @@ use crate::profile::By;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP))]
+#[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP),
+          override_usage = "profiler report [VIEW] [OPTIONS] [FILE]\n       profiler report --diff BEFORE [VIEW] [OPTIONS] [FILE]")]
 pub struct ReportArgs {
+    /// The capture, or `-` for standard input; run.bprof where none is named
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
     /// Which view; the default is `--top 20`.
     #[command(flatten)]
     pub view: ViewArgs,
@@ -35,12 +40,8 @@ pub struct ReportArgs {
     pub pictures: PictureArgs,
 
     /// Fail (exit 1, after the report) when less than PCT percent of the user frames have names
-    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    #[arg(long, value_name = "PCT", value_parser = percentage, help_heading = "Names")]
     pub min_named: Option<f64>,
-
-    /// The capture, or `-` for standard input; run.bprof where none is named
-    #[arg(value_name = "FILE")]
-    pub file: Option<PathBuf>,
 
     /// Which samples.
     #[command(flatten)]
@@ -90,7 +91,7 @@ pub struct SelectArgs {
     #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = cpus)]
     pub cpu: Vec<RangeInclusive<u32>>,
 
-    /// Samples of this event
+    /// Samples of this event; NAME@RATE (cpu-clock@99Hz) where a merged capture has it at several rates
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub event: Vec<String>,
 
@@ -155,7 +156,8 @@ pub struct ShapeArgs {
     #[arg(long, value_name = "N", conflicts_with_all = OF_SAMPLES, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_depth: Option<u32>,
 
-    /// Put together as [other], below each function, what has less than P percent of the samples shown
+    /// Put together as [other], below each function, what has less than P percent of the samples shown; of groups in tables, show those
+    /// that have P percent (without: the 20 heaviest)
     #[arg(long, value_name = "P", conflicts_with_all = OF_SAMPLES, value_parser = percentage)]
     pub min_percent: Option<f64>,
 }
@@ -237,6 +239,7 @@ fn cgroup(text: &str) -> Result<String, String> {
 /// The views of which one is shown.
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
+#[command(next_help_heading = "View")]
 pub struct ViewArgs {
     /// Every sample in time order, with addresses, source lines and inlined functions
     #[arg(long)]

@@ -37,10 +37,12 @@ Columns of --csv: group (empty without --by), group_samples, self, self_share, t
 file, line (with --lines: where most samples of the function are), function. With --tree, --callers and --callees: depth, kind (all, group, asked: \
 the function asked for, function, left_out: what is too small, summed up), function, module, samples, share, self (with --callers: samples without a \
 further caller). With --diff: self_before, self_after, self_before_share, self_after_share, self_change, and the same of total, module, function. \
-A text that a spreadsheet would run (it begins with = + - or @) has ' before it.
+With --min-percent the last line of the table, or of a group, is [other]: the samples taken in functions that are too small, so that self sums \
+up to the same. A text that a spreadsheet would run (it begins with = + - or @) has ' before it.
 
---json prints {samples, no_function, damaged, functions [{function, module, file, line, self, self_share, total, total_share}], groups [{group, samples, \
-share, no_function, functions}]}; with trees {samples, shares_of, damaged, functions (those asked for), nodes [{depth, kind, function, module, \
+--json prints {samples, no_function, damaged, functions [{function, module, file, line, self, self_share, total, total_share}], left_out {functions, \
+self, self_share} (what --top N and --min-percent leave out: with it and no_function, self sums up to samples), groups [{group, samples, \
+share, no_function, functions, left_out}]}; with trees {samples, shares_of, damaged, functions (those asked for), nodes [{depth, kind, function, module, \
 samples, share, self}]}; with --diff {before {file, samples, weight, cpu_seconds, damaged}, after, same [{before, after}] (names taken as one), functions [{function, module, self {before, after, \
 before_share, after_share, change, may_be_chance}, total}]}. Tables have all functions unless --top says how many; names are as they are.";
 
@@ -58,6 +60,7 @@ const NO_TABLES: [&str; 8] = [
 
 /// Views of functions and calls.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "View")]
 pub struct TableArgs {
     /// Calls as a tree, from main() to what was sampled, with shares
     #[arg(long, group = "ViewArgs")]

@@ -9,7 +9,7 @@ use crate::capture::Reader;
 use crate::cli::ViewArgs;
 use crate::format::header::{EventInfo, Sampling};
 use crate::pipeline::{self, Progress, Request, Sink, Summary};
-use crate::profile::{About, Names, SampleView};
+use crate::profile::{About, Event, Names, SampleView};
 use crate::report::samples::EventUnit;
 use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
 
@@ -64,24 +64,20 @@ impl Export {
 /// What the weights of the capture's samples mean.
 pub(super) fn units(reader: &Reader) -> Vec<EventUnit> {
     let events = &reader.header().events;
-    let unit = |event: &EventInfo| {
-        let (mut unit, rate) = match event.sampling {
-            Sampling::Frequency(hz) => {
-                let unit = EventUnit::of_frequency(&event.name, hz);
-                (unit, format!("{hz}Hz"))
-            }
-            Sampling::Period(period) => {
-                let unit = EventUnit::of_period(&event.name, period);
-                (unit, format!("every-{period}"))
-            }
+    let named = pipeline::events(reader.header());
+    let unit = |(event, named): (&EventInfo, &Event)| {
+        let unit = match event.sampling {
+            Sampling::Frequency(hz) => EventUnit::of_frequency(&event.name, hz),
+            Sampling::Period(period) => EventUnit::of_period(&event.name, period),
         };
         // A merged capture can have one event at several rates.
-        if events.iter().filter(|e| e.name == event.name).count() > 1 {
-            unit.name = format!("{}@{rate}", event.name);
+        let is_one = events.iter().filter(|e| e.name == event.name).count() == 1;
+        EventUnit {
+            name: if is_one { unit.name } else { named.with_rate() },
+            ..unit
         }
-        unit
     };
-    events.iter().map(unit).collect()
+    events.iter().zip(&named).map(unit).collect()
 }
 
 /// Reads the capture and writes the export. The verdict goes to standard error.

@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -11,16 +12,16 @@ use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
 use regex::bytes::Regex;
 
-use crate::report::{diff, html, top, tree};
+use crate::report::{diff, flamegraph, html, top, tree};
 
 /// What a view writes into its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text of any view, for people and programs: it may take the place of another one's.
     Report,
-    /// A picture.
+    /// A picture of ours.
     Svg,
-    /// A page.
+    /// A page of ours.
     Page,
     /// Compressed, for pprof.
     Pprof,
@@ -39,8 +40,8 @@ impl Kind {
     fn label(self) -> &'static str {
         match self {
             Kind::Report => "report",
-            Kind::Svg => "SVG",
-            Kind::Page => "HTML page",
+            Kind::Svg => "SVG of this program",
+            Kind::Page => "HTML page of this program",
             Kind::Pprof => "profile for pprof",
             Kind::Firefox => "profile for the Firefox Profiler",
             Kind::Speedscope => "profile for speedscope",
@@ -60,7 +61,9 @@ impl Kind {
         File::open(path)
             .and_then(|file| file.take(START as u64).read_to_end(&mut start))
             .with_context(|| format!("cannot write to {}", path.display()))?;
-        if !self.begins(&start) {
+        // What can be run is a script, whatever it reads like.
+        let is_script = || meta.permissions().mode() & 0o111 != 0 && is_folded(&start);
+        if !self.begins(&start) || self == Kind::Report && is_script() {
             bail!(
                 "cannot write to {}: it is there and no {}; remove it, or give another name",
                 path.display(),
@@ -74,13 +77,8 @@ impl Kind {
     fn begins(self, start: &[u8]) -> bool {
         match self {
             Kind::Report => is_report(start),
-            Kind::Svg => is_svg(start),
-            Kind::Page => {
-                start.len() >= html::START.len() && {
-                    let (start, _) = start.split_at(html::START.len());
-                    start.eq_ignore_ascii_case(html::START)
-                }
-            }
+            Kind::Svg => flamegraph::is_ours(start),
+            Kind::Page => html::is_ours(start),
             // The first field is what is counted, of which the first is the name's number.
             Kind::Pprof => matches!(inflated(start)[..], [0x0a, _, 0x08, ..]),
             Kind::Firefox => inflated(start).starts_with(b"{\"meta\":"),
@@ -103,46 +101,61 @@ fn inflated(start: &[u8]) -> Vec<u8> {
     inflated
 }
 
-/// Whether the first element is `svg`, after declarations and comments.
-fn is_svg(start: &[u8]) -> bool {
-    static SVG: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let before = r"(?:\s|<\?(?s:.)*?\?>|<!--(?s:.)*?-->|<![^>]*>)*";
-        Regex::new(&format!(r"^\u{{feff}}?{before}<svg[\s>]")).ok()
-    });
-    SVG.as_ref().is_some_and(|svg| svg.is_match(start))
-}
-
 /// Whether a text begins as those of any view do.
 fn is_report(start: &[u8]) -> bool {
-    let begins = |what: &str| start.starts_with(what.as_bytes());
+    static HEAD: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let host = r"host: [^\n]*; recorded by [^\n]*\n";
+        let json = r#""samples": \d+,\n  "(?:no_function|shares_of|damaged)": "#;
+        let compared = r#""before": \{\n    "file": "#;
+        Regex::new(&format!(
+            r"\A(?:# {host}|# before: [^\n]*\n#   {host}|\{{\n  (?:{json}|{compared}))"
+        ))
+        .ok()
+    });
     let csv = [&top::COLUMNS[..], &tree::COLUMNS, &diff::COLUMNS];
-    let verdict = begins("# host: ") || begins("# before: ");
-    let json = begins("{\n  \"samples\": ") || begins("{\n  \"before\": ");
-    let csv = csv
+    let is_csv = csv
         .iter()
-        .any(|columns| begins(&format!("{}\n", columns.join(","))));
-    verdict || json || csv || is_folded(start) || is_perf_script(start)
+        .any(|columns| start.starts_with(format!("{}\n", columns.join(",")).as_bytes()));
+    let is_headed = HEAD.as_ref().is_some_and(|head| head.is_match(start));
+    is_headed || is_csv || is_folded(start) || is_perf_script(start)
 }
 
-/// Whether all lines are `frame;frame COUNT`, or with two counts, with more than one frame in some.
+/// Whether all lines are `frame;frame COUNT`, or with two counts, each stack once and in order, with more than one frame in some. Scripts
+/// and tables can look like it: frames are as we write them, and lines sorted.
 fn is_folded(start: &[u8]) -> bool {
-    // The last line may be cut.
+    // The last line may be cut where the file goes on.
     let end = match start.len() < START {
-        true => start.len(),
-        false => memchr::memrchr(b'\n', start).unwrap_or(0),
+        true => start.strip_suffix(b"\n"),
+        false => memchr::memrchr(b'\n', start).and_then(|at| start.get(..at)),
     };
-    let lines = start.get(..end).unwrap_or_default();
-    let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
-    let is_counted = |line: &[u8]| {
-        let count = memchr::memrchr(b' ', line).and_then(|at| line.get(at + 1..));
-        count.is_some_and(|count| !count.is_empty() && count.iter().all(u8::is_ascii_digit))
+    let Some(lines) = end.and_then(|lines| std::str::from_utf8(lines).ok()) else {
+        return false;
     };
-    memchr::memchr(b';', lines).is_some() && lines.split(|byte| *byte == b'\n').all(is_counted)
+    let without_count = |text| {
+        let (rest, count): (&str, &str) = str::rsplit_once(text, ' ')?;
+        let is_count = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+        is_count.then_some(rest)
+    };
+    let mut stacks = Vec::new();
+    for line in lines.split('\n') {
+        let Some(stack) = without_count(line) else {
+            return false;
+        };
+        let is_frame = |frame: &str| !frame.is_empty() && frame.trim() == frame;
+        if !stack.split(';').all(is_frame) || stack.contains(char::is_control) {
+            return false;
+        }
+        stacks.push((line, without_count(stack).unwrap_or(stack)));
+    }
+    // Comparisons have callers before their callees, the others are in the order of bytes.
+    lines.contains(';')
+        && (stacks.is_sorted_by(|(a, _), (b, _)| a < b)
+            || stacks.is_sorted_by(|(_, a), (_, b)| a.split(';').lt(b.split(';'))))
 }
 
 fn is_perf_script(start: &[u8]) -> bool {
     static LINE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"^[^\n]+ \d+/\d+ \[\d{3,}\] \d+\.\d{6}: +\d+ [^\n]+: \n\t").ok()
+        Regex::new(r"^[^\n]+ \d+/\d+ (?:\[\d{3,}\] )?\d+\.\d{6}: +\d+ [^\n]+: \n\t").ok()
     });
     LINE.as_ref().is_some_and(|line| line.is_match(start))
 }
@@ -151,39 +164,44 @@ fn is_perf_script(start: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// Pictures and pages of other programs, also of inferno, are theirs.
     #[test]
-    fn what_begins_like_a_picture_is_one() {
-        for svg in [
-            "<svg xmlns=\"x\">",
-            "<?xml version=\"1.0\"?>\n<!DOCTYPE svg PUBLIC \"a\">\n<!-- a > b -->\n<svg version=\"1.1\">",
-            "\u{feff} <svg>",
-        ] {
-            assert!(Kind::Svg.begins(svg.as_bytes()), "{svg}");
-        }
-        for other in [
-            "int main(void) { return 0; } // <svg >",
-            "<html><body><svg ></svg>",
-            "<!-- <svg > -->",
-            "<svgx >",
-            "<?xml version=\"1.0\"?><project><svg />",
-        ] {
-            assert!(!Kind::Svg.begins(other.as_bytes()), "{other}");
-        }
+    fn only_what_we_draw_is_our_picture() {
+        let other = "<?xml version=\"1.0\"?>\n<!DOCTYPE svg PUBLIC \"a\">\n<svg version=\"1.1\"><g id=\"legend\">";
+        assert!(!Kind::Svg.begins(other.as_bytes()));
+        assert!(
+            !Kind::Page
+                .begins(b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")
+        );
+        let mut graph = Vec::new();
+        let nothing = crate::profile::Profile::default();
+        flamegraph::write(&nothing, flamegraph::Form::Callees, &mut graph).unwrap();
+        let mut page = Vec::new();
+        html::Collector::default()
+            .write(&nothing.about, &nothing.naming, &mut page)
+            .unwrap();
+        assert!(Kind::Svg.begins(&graph) && Kind::Page.begins(&page));
+        assert!(!Kind::Svg.begins(&page) && !Kind::Page.begins(&graph));
     }
 
     #[test]
     fn what_begins_like_a_report_is_one() {
         let csv = format!("{}\n1,2", top::COLUMNS.join(","));
-        let long = format!("{};f 1\n", "a".repeat(100)).repeat(1000);
+        let lines = (0..1000).map(|i| format!("{};f{i:04} 1\n", "a".repeat(100)));
+        let long: String = lines.collect();
         for report in [
-            "# host: web1, Linux\n",
-            "# before: a.bprof\n",
-            "{\n  \"samples\": 3,",
+            "# host: web1, Linux, 2 CPUs; recorded by profiler 0.1.0\n",
+            "# before: a.bprof\n#   host: web1, Linux, 2 CPUs; recorded by profiler 0.1.0\n",
+            "{\n  \"samples\": 3,\n  \"no_function\": 0,",
+            "{\n  \"samples\": 3,\n  \"damaged\": false,",
+            "{\n  \"before\": {\n    \"file\": \"a\"",
             &csv,
-            "main;f 3\nmain 4\n",
+            "main 4\nmain;f 3\n",
+            "a;b 4 1\na;b;c 3 1\na;b c 3 1\n",
             "a b;f g 3 4\n",
             &long,
             "a b 7/8 [003] 1.000001:          1 cpu-clock: \n\tffff f+0x1 (x)\n",
+            "a b 7/8 1.000001:          1 cpu-clock: \n\tffff f+0x1 (x)\n",
         ] {
             assert!(is_report(report.as_bytes()), "{report}");
         }
@@ -194,12 +212,36 @@ mod tests {
             "x 1\ny 2\n",
             "a;b 1\n\nc;d 2\n",
             "{\"samples\": 3}",
+            "{\n  \"samples\": 3,\n  \"rate\": 44100",
+            "{\n  \"before\": 3",
             "self,total\n1,2\n",
             "# A title\n",
+            "# host: web1\nserver: x\n",
             "int main(void) { return 0; }\n",
+            // Scripts and tables.
+            "cd /tmp; sleep 10\n",
+            "a=1;; b 2\n",
+            "sync;sleep 3\necho;sleep 1\n",
+            "\ta;b 1\n",
+            "a;b 1\na;b 1\n",
+            "a;b 1",
         ] {
             assert!(!is_report(other.as_bytes()), "{other}");
         }
+    }
+
+    /// One line of shell can be a folded stack to the letter: what can be run is left alone.
+    #[test]
+    fn what_can_be_run_is_no_report() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "make;sleep 10\n").unwrap();
+        let with_mode = |mode| {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            Kind::Report.check(file.path())
+        };
+        with_mode(0o644).unwrap();
+        let refused = with_mode(0o755).unwrap_err().to_string();
+        assert!(refused.contains("it is there and no report"), "{refused}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod record;
 pub mod repair;
 pub mod report;
 mod table;
+mod usage;
 pub mod verify;
 
 use std::fs::File;

@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, StdoutLock, Write, stdout};
+use std::io::{self, BufWriter, IsTerminal, Read, StdoutLock, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use indicatif::HumanBytes;
 
 use super::kind::Kind;
 use crate::format::header;
+use crate::report::text::escaped;
 
 /// Bytes collected before they are written.
 const BUFFER: usize = 1 << 16;
@@ -16,6 +18,7 @@ const BUFFER: usize = 1 << 16;
 /// A place to write to. Opened before work starts, so that a bad path costs no waiting.
 pub struct Output {
     sink: BufWriter<Sink>,
+    kind: Kind,
 }
 
 enum Sink {
@@ -30,6 +33,8 @@ struct Replacement {
     file: File,
     temporary: PathBuf,
     target: PathBuf,
+    /// As it was named.
+    shown: PathBuf,
     kept: bool,
 }
 
@@ -44,18 +49,41 @@ impl Output {
         };
         Ok(Output {
             sink: BufWriter::with_capacity(BUFFER, sink),
+            kind,
         })
     }
 
-    /// Writes what is left and puts the file in place.
+    /// Writes what is left and puts the file in place. On a terminal that is said, and how to look at it.
     pub fn finish(mut self) -> io::Result<()> {
         self.sink.flush()?;
         match self.sink.get_mut() {
             Sink::Stdout(out) => out.flush(),
             Sink::Direct(file) => file.flush(),
-            Sink::File(replacement) => replacement.keep(),
+            Sink::File(replacement) => {
+                replacement.keep()?;
+                if stderr().is_terminal() {
+                    let size = replacement.file.metadata()?.len();
+                    let text = written(&replacement.shown, size, self.kind);
+                    let _ = stderr().write_all(text.as_bytes());
+                }
+                Ok(())
+            }
         }
     }
+}
+
+/// That a file was written, and what opens it.
+fn written(path: &Path, size: u64, kind: Kind) -> String {
+    let path = path.display().to_string();
+    let path = escaped(&path);
+    let opened = match kind {
+        Kind::Report => String::new(),
+        Kind::Svg | Kind::Page => "; open it in a browser".to_owned(),
+        Kind::Pprof => format!("; open it with: go tool pprof -http : {path}"),
+        Kind::Firefox => "; load it at https://profiler.firefox.com".to_owned(),
+        Kind::Speedscope => "; load it at https://www.speedscope.app".to_owned(),
+    };
+    format!("wrote {path} ({}){opened}\n", HumanBytes(size))
 }
 
 /// Whether a file holds a capture, which a report must not replace.
@@ -121,6 +149,7 @@ fn open_path(path: &Path, input: &Path, kind: Kind) -> anyhow::Result<Sink> {
         file,
         temporary,
         target,
+        shown: path.to_path_buf(),
         kept: false,
     }))
 }
@@ -189,13 +218,13 @@ mod tests {
     fn a_file_is_replaced_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
-        fs::write(&path, "a;old 1").unwrap();
+        fs::write(&path, "a;old 1\n").unwrap();
         let mut out = Output::open(Some(&path), Path::new("none"), Kind::Report).unwrap();
         out.write_all(b"half").unwrap();
         drop(out);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "a;old 1");
-        write(&path, "a;new 2").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "a;new 2");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a;old 1\n");
+        write(&path, "a;new 2\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a;new 2\n");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("out", &link).unwrap();
         write(&link, "newer").unwrap();

@@ -2,11 +2,8 @@
 
 use std::io;
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
-
 use crate::capture::Reader;
-use crate::cli::{Cli, ReportArgs};
+use crate::cli::ReportArgs;
 use crate::pipeline::{self, Progress, Request, Sink, Summary};
 use crate::profile::{About, By, Names, SampleView};
 use crate::report::flamegraph::{Form, chart};
@@ -15,19 +12,6 @@ use crate::report::html;
 use super::export::tell_verdict;
 use super::output::Output;
 use super::progress::Bar;
-
-/// Ends the program, as for other wrong usage, when a form is asked for of another view. `requires` alone does not: clap takes the
-/// option that is required for one that another view rules out.
-pub fn check(args: &ReportArgs) {
-    let form = args.pictures.inverted || args.pictures.flamechart;
-    if form && args.view.flamegraph.is_none() {
-        let error = Cli::command().error(
-            ErrorKind::ArgumentConflict,
-            "--inverted and --flamechart are forms of --flamegraph OUT",
-        );
-        error.exit();
-    }
-}
 
 /// What is drawn of a profile.
 pub fn form(args: &ReportArgs) -> Form {

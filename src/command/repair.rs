@@ -20,7 +20,7 @@ use crate::pipeline::Progress;
 /// Lines of damage that are shown; `verify` shows all.
 const SHOWN: usize = 20;
 
-/// Repairs. The exit code is 0 when the new capture is whole, however little of the old one it has.
+/// Repairs. The exit code is 0 when the new capture is whole and has samples, however few of the old one, or when none are missing.
 pub fn run(args: &RepairArgs) -> Result<ExitCode> {
     let (path, out) = (capture(&args.file), &args.output);
     refuse_same(path, out, "it is never changed: give another name with -o")?;
@@ -47,6 +47,16 @@ pub fn run(args: &RepairArgs) -> Result<ExitCode> {
     match print(&repaired, out, &mut stdout().lock()) {
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to standard output")?,
+    }
+    let is_whole = repaired.found.damage.is_empty()
+        && repaired.lost_frames == 0
+        && repaired.lost_captures == 0;
+    if repaired.samples == 0 && !is_whole {
+        bail!(
+            "no sample of {} could be saved: {} has none, only what could be read beside them",
+            path.display(),
+            out.display()
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,11 +18,11 @@ use crate::symbolize::Options;
 use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
-use super::{open_named, symbol_options, table, tell};
+use super::{open_named, symbol_options, table, tell, usage};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    pictures::check(args);
+    usage::check(args);
     let request = Request {
         symbols: Options {
             // Other views show no lines.

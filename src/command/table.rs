@@ -24,6 +24,8 @@ use crate::report::{top, tree};
 const TOP: usize = 20;
 /// Functions of each group where there are several.
 const TOP_OF_GROUP: usize = 5;
+/// Groups where nobody says how small ones may be.
+const GROUPS: usize = 20;
 
 /// How programs get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +117,7 @@ pub fn print(
         limit: limit(args, form, if by_group { TOP_OF_GROUP } else { TOP }),
         sort: tables.sort.unwrap_or_default(),
         by_group,
+        most_groups: args.shape.min_percent.is_none().then_some(GROUPS),
         lines: args.shape.lines,
         min_percent,
         min_total: args.shape.min_percent.unwrap_or(0.0),

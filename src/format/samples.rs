@@ -6,7 +6,7 @@ use super::input::Input;
 use super::payload::Out;
 use super::stacks::ChainEnds;
 use super::{leb128, limits};
-use crate::event::Timestamp;
+use crate::event::{Timestamp, sample_flags};
 
 /// Index of a thread in its segment's tasks.
 pub type TaskId = u32;
@@ -18,7 +18,7 @@ pub type StackId = u32;
 pub struct Sample {
     /// When.
     pub time: Timestamp,
-    /// On which CPU.
+    /// On which CPU; 0 with [`CPU_UNKNOWN`](crate::event::sample_flags::CPU_UNKNOWN).
     pub cpu: u32,
     /// Which thread.
     pub task: TaskId,
@@ -32,6 +32,13 @@ pub struct Sample {
     pub flags: u8,
     /// Index into [`Header::events`](super::header::Header::events).
     pub event: u8,
+}
+
+impl Sample {
+    /// On which CPU, where that is known.
+    pub fn known_cpu(&self) -> Option<u32> {
+        (self.flags & sample_flags::CPU_UNKNOWN == 0).then_some(self.cpu)
+    }
 }
 
 /// What the samples of a frame may refer to.

@@ -295,7 +295,8 @@ impl Importer {
     fn count<W: Write>(&mut self, open: &mut Open<W>) {
         self.samples += 1;
         self.guests += u64::from(self.sample.guest);
-        let cpu = Some(self.sample.cpu);
+        let is_known = self.sample.flags & sample_flags::CPU_UNKNOWN == 0;
+        let cpu = is_known.then_some(self.sample.cpu);
         for (flag, class) in [
             (sample_flags::USER_TRUNCATED, LossClass::UserTruncated),
             (sample_flags::KERNEL_TRUNCATED, LossClass::KernelTruncated),

@@ -224,7 +224,7 @@ fn degraded(sampled: &[&Attr], shapes: &[Shape]) -> Vec<String> {
     );
     say(
         shapes.iter().any(|shape| !shape.has_cpu),
-        "CPUs: perf did not record them (--sample-cpu does): all samples are told as of CPU 0",
+        "CPUs: perf did not record them (--sample-cpu does), so they are not known of any sample",
     );
     say(
         sampled

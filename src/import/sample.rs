@@ -113,6 +113,8 @@ impl Sample {
         if shape.has_cpu {
             self.cpu = body.u32()?;
             body.u32()?;
+        } else {
+            self.flags |= sample_flags::CPU_UNKNOWN;
         }
         if shape.has(SampleFormat::PERIOD) {
             body.u64()?;

@@ -6,7 +6,7 @@ use crate::capture::{LossTotals, Reader};
 use crate::event::LossClass;
 use crate::format::descriptor::FrameKind;
 use crate::format::end::EndReason;
-use crate::format::header::Sampling;
+use crate::format::header::{Header, Sampling};
 use crate::profile::{About, Event};
 
 /// Facts that are known without decoding samples. Losses by cause are not among them.
@@ -18,20 +18,7 @@ pub(super) fn about(reader: &Reader) -> About {
         cpus: header.cpus_online,
         tool: header.tool.clone(),
         target: header.target.clone(),
-        events: header
-            .events
-            .iter()
-            .map(|event| Event {
-                name: event.name.clone(),
-                rate: match event.sampling {
-                    Sampling::Frequency(hz) => format!("{hz} Hz"),
-                    Sampling::Period(period) if event.name == "cpu-clock" => {
-                        format!("every {period} ns")
-                    }
-                    Sampling::Period(period) => format!("every {period}"),
-                },
-            })
-            .collect(),
+        events: events(header),
         wall_offset_ns: header.wall_offset_ns,
         duration: reader.end().map(|end| end.time.since(header.start_time)),
         span: None,
@@ -67,6 +54,19 @@ pub(super) fn about(reader: &Reader) -> About {
         *span = (span.0.min(frame.first), span.1.max(frame.last));
     }
     about
+}
+
+/// The events sampled, by number.
+pub fn events(header: &Header) -> Vec<Event> {
+    let event = header.events.iter().map(|event| Event {
+        name: event.name.clone(),
+        rate: match event.sampling {
+            Sampling::Frequency(hz) => format!("{hz} Hz"),
+            Sampling::Period(period) if event.name == "cpu-clock" => format!("every {period} ns"),
+            Sampling::Period(period) => format!("every {period}"),
+        },
+    });
+    event.collect()
 }
 
 /// Adds what a segment has lost since `before`, and moves that on.

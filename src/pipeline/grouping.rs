@@ -45,7 +45,7 @@ impl Grouping {
     pub fn detail(&self, sample: &Sample, segment: &Segment, tables: &Tables) -> u32 {
         match self.by {
             By::Thread | By::Comm => sample.task,
-            By::Cpu => sample.cpu,
+            By::Cpu => sample.known_cpu().unwrap_or(NO_CPU),
             By::Cgroup => segment.cgroup(sample, tables).unwrap_or(u32::MAX),
             By::Process | By::Exe | By::Host | By::None => 0,
         }
@@ -91,6 +91,7 @@ impl Grouping {
             By::Comm => of(names, comm()),
             By::Exe => of(names, file_name(program(view, segment, tables))),
             By::Cgroup => of(names, cgroup(Some(detail), tables)),
+            By::Cpu if detail == NO_CPU => of(names, b"cpu ?"),
             By::Cpu => of(names, format!("cpu {detail}").as_bytes()),
             By::Host => of(names, self.host.as_bytes()),
             By::None => of(names, b""),
@@ -105,6 +106,9 @@ pub(super) struct Contexts {
     index: HashMap<(ViewId, u32), u32>,
     last: Option<((ViewId, u32), u32)>,
 }
+
+/// The detail of samples of which the CPU is not known: no CPU has such a number.
+const NO_CPU: u32 = u32::MAX;
 
 impl Contexts {
     /// The number of a view with a detail.

@@ -46,6 +46,7 @@ use crate::event::BuildId;
 use crate::profile::{Profile, Row};
 use crate::symbolize::{Aid, KernelIdentity, Options, PlaceId, Symbolizer};
 
+pub use about::events;
 pub use inventory::inventory;
 pub use merged::hosts;
 pub use pack::{Hits, hits};

@@ -103,6 +103,18 @@ pub struct Event {
     pub rate: String,
 }
 
+impl Event {
+    /// The name with the rate, for where one event was sampled at several: `cpu-clock@99Hz`.
+    pub fn with_rate(&self) -> String {
+        format!("{}@{}", self.name, self.rate.replace(' ', ""))
+    }
+
+    /// Whether `asked` is its name, alone or with the rate.
+    pub fn is_called(&self, asked: &str) -> bool {
+        asked == self.name || asked == self.with_rate()
+    }
+}
+
 /// The event of a name without what says how precisely its place is to be known: perf's `cpu-clock:ppp` counts what `cpu-clock` does.
 pub fn counted_event(name: &str) -> &str {
     match name.rsplit_once(':') {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 
 #[allow(
     missing_docs,
@@ -24,6 +24,7 @@ pub use skel::types;
 use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head, user_copy};
 
+use super::needed_types::NeededTypes;
 use super::unwind::windows::{THREADS, Window};
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
@@ -81,13 +82,29 @@ impl Program {
     /// Loads the program into the kernel. Nothing is sampled until it is attached to events.
     pub fn load(config: &Config<'_>) -> Result<Program> {
         quiet_libbpf();
+        let types = with_own_types(NeededTypes::find).and_then(|types| types);
+        let quickly = types.and_then(|types| Program::load_with(config, Some(&types)));
+        // What the matter is tells a program that lacks nothing.
+        quickly.or_else(|_| Program::load_with(config, None))
+    }
+
+    /// Loads the program, with `types` for all of the kernel's.
+    fn load_with(config: &Config<'_>, types: Option<&NeededTypes>) -> Result<Program> {
         // libbpf keeps the number, so that losses can be read when there is no descriptor to spare.
         libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
         // libbpf wants the object at a fixed place for as long as the program lives, which is as long as we do.
         let place: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
+        let types = types.map(NeededTypes::path);
+        let opts = libbpf_sys::bpf_object_open_opts {
+            sz: size_of::<libbpf_sys::bpf_object_open_opts>() as libbpf_sys::size_t,
+            btf_custom_path: types
+                .as_ref()
+                .map_or(std::ptr::null(), |path| path.as_ptr()),
+            ..Default::default()
+        };
         let mut open = ProfilerSkelBuilder::default()
-            .open(place)
+            .open_opts(opts, place)
             .context("cannot open the BPF program")?;
 
         let rodata = open
@@ -312,6 +329,24 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// Gives `each` the description of the types that the program has (BTF).
+pub(super) fn with_own_types<T>(each: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    let mut place = MaybeUninit::uninit();
+    let open = ProfilerSkelBuilder::default().open(&mut place)?;
+    let object = open.open_object().as_libbpf_object().as_ptr();
+    // SAFETY: the object is open until the end of this function, and keeps its description as long.
+    let own = unsafe {
+        let btf = libbpf_sys::bpf_object__btf(object);
+        let mut size = 0;
+        let data = match btf.is_null() {
+            true => std::ptr::null(),
+            false => libbpf_sys::btf__raw_data(btf, &mut size),
+        };
+        (!data.is_null()).then(|| std::slice::from_raw_parts(data.cast::<u8>(), size as usize))
+    };
+    Ok(each(own.context("the BPF program has no types")?))
 }
 
 /// `PAGE` of `bpf/profiler.bpf.c`.

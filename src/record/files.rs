@@ -1,6 +1,6 @@
 //! Which file a mapping maps: what tells it from every other file, read while its process lives.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,6 +23,8 @@ pub struct Files {
     known: HashSet<Rc<MappedFile>>,
     /// How they are laid out.
     pub layouts: Layouts,
+    /// What was seen of mappings that are identified next, by process and start.
+    ahead: HashMap<(Pid, u64), Option<SeenFile>>,
 }
 
 /// Beyond this many, files no process maps any more are forgotten.
@@ -38,8 +40,42 @@ impl Files {
         raw: &RawMapping,
         made: Option<Timestamp>,
     ) -> Rc<MappedFile> {
+        let (mut file, wish) = self.described(raw);
+        if wish != Wish::Nothing {
+            let seen = match (self.ahead.remove(&(process, raw.start)), aside) {
+                (Some(seen), _) => seen,
+                (None, Some(aside)) => aside.file(process, raw, made),
+                (None, None) => see(process, raw, made),
+            };
+            self.complete(seen, raw, &mut file);
+        }
+        self.keep(file)
+    }
+
+    /// Looks at all that [`Files::identify`] would have to look at one by one, `mapped` by these processes now and to be
+    /// identified next.
+    pub fn look_ahead<'m>(
+        &mut self,
+        aside: &mut Aside,
+        mapped: impl Iterator<Item = (Pid, &'m RawMapping)>,
+    ) {
+        let mut laid_out = HashSet::new();
+        let wished = |(_, raw): &(Pid, &RawMapping)| match self.described(raw) {
+            (_, Wish::Nothing) => false,
+            (_, Wish::Version) => true,
+            // The first that is found will do for all.
+            (file, Wish::Layout) => laid_out.insert(file),
+        };
+        let asked: Vec<_> = mapped.filter(wished).collect();
+        let seen = aside.files(&asked, None);
+        let keys = asked.iter().map(|(process, raw)| (*process, raw.start));
+        self.ahead = keys.zip(seen).collect();
+    }
+
+    /// What a mapping tells by itself, and whether its file has to be looked at.
+    fn described(&self, raw: &RawMapping) -> (MappedFile, Wish) {
         let (kind, bare) = classify(&raw.path);
-        let mut file = MappedFile {
+        let file = MappedFile {
             kind,
             path: bare.to_vec(),
             build_id: raw.build_id.clone(),
@@ -48,16 +84,14 @@ impl Files {
             deleted: kind == MappedKind::File && bare.len() != raw.path.len(),
         };
         let has_layout = matches!(kind, MappedKind::File | MappedKind::Memfd);
-        let wanted = self.layouts.wants(&file);
-        let unclear = kind == MappedKind::File && (file.build_id.is_none() || file.deleted);
-        if unclear || (has_layout && wanted) {
-            let seen = match aside {
-                Some(aside) => aside.file(process, raw, made),
-                None => see(process, raw, made),
-            };
-            self.complete(seen, raw, &mut file);
-        }
-        self.keep(file)
+        let wish = if kind == MappedKind::File && (file.build_id.is_none() || file.deleted) {
+            Wish::Version
+        } else if has_layout && self.layouts.wants(&file) {
+            Wish::Layout
+        } else {
+            Wish::Nothing
+        };
+        (file, wish)
     }
 
     /// Completes `file` from what was seen of it.
@@ -99,6 +133,17 @@ impl Files {
         self.known.insert(file.clone());
         file
     }
+}
+
+/// Why a file is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// It need not be.
+    Nothing,
+    /// For its headers; what tells it from others is known.
+    Layout,
+    /// For what tells it from others.
+    Version,
 }
 
 /// What a look at a mapped file tells.

@@ -4,6 +4,7 @@
 //! options    what to record          requirements  can it be done    host  facts for the header
 //! target     whom, concretely        launch     a command, held before its exec
 //! sampler    perf events ──interrupt──> bpf (bpf/profiler.bpf.c) ──> ring ──> wire ──> drain ──> capture::writer
+//!   needed_types                 those of the kernel's types that bpf reads
 //! unwind     stacks that were copied instead of walked, once it is known what was mapped
 //! sideband   fork, exec, mmap, ... ─────────────────────────────> processes ──────────┘
 //! procfs, maps, files, cgroups, address_space   what /proc knows     rooted    files as other processes see them
@@ -45,6 +46,7 @@ pub mod launch;
 pub mod layouts;
 pub mod maps;
 pub mod modules;
+pub mod needed_types;
 pub mod options;
 pub mod output;
 pub mod own_code;

@@ -35,13 +35,14 @@ impl Found {
     pub fn title(&self) -> String {
         match &self.names[..] {
             [name] => escaped(name).into_owned(),
+            [] => escaped(&self.asked).into_owned(),
             names => format!("{} functions like {}", names.len(), escaped(&self.asked)),
         }
     }
 
     /// Which they are, where that is not plain.
     pub fn explained(&self) -> Option<String> {
-        if self.names.len() < 2 && self.names.first() == Some(&self.asked) {
+        if self.names.is_empty() || self.names == [&self.asked[..]] {
             return None;
         }
         let names = self.names.iter().take(NAMED).map(|name| escaped(name));
@@ -58,8 +59,15 @@ impl Found {
 }
 
 /// The functions with samples that are called `asked`; without any, those whose names contain it; without any, those whose
-/// names it matches as a regular expression.
+/// names it matches as a regular expression. A profile without samples has none, which is no reason to doubt the name.
 pub fn find(profile: &Profile, asked: &str) -> Result<Found, NotFound> {
+    if profile.total_weight() == 0 {
+        return Ok(Found {
+            numbers: Vec::new(),
+            names: Vec::new(),
+            asked: asked.to_owned(),
+        });
+    }
     let functions = Functions::new(&profile.names);
     let mut weights = Weights::new(&profile.stacks);
     weights.count(&profile.stacks, &[&profile.rows]);
@@ -200,6 +208,13 @@ mod tests {
             "no function with samples is called (zz\\u{1b}, and it is no regular expression: "
         ));
         assert!(said("(zz").ends_with("unclosed group"), "{}", said("(zz"));
+    }
+
+    #[test]
+    fn without_samples_no_name_is_wrong() {
+        let found = find(&Profile::default(), "hot").unwrap();
+        assert_eq!((found.title().as_str(), found.explained()), ("hot", None));
+        assert!(found.numbers.is_empty() && found.names.is_empty());
     }
 
     #[test]

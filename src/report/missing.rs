@@ -9,10 +9,82 @@ use crate::profile::{Missing, MissingKind, Profile, Reason};
 use super::text::{escaped, write_json};
 use super::verdict;
 
-/// What can be done about files that lack.
-const ADVICE: &str = "\
-To name them: --symfs DIR with a copy of the recorded files, --debug-dir DIR with debug files, --debuginfod to download \
-by build ID; or run `profiler pack` on the machine that recorded.";
+/// What is to be done where names lack for that reason, after `reason: `. `has_build_id`: of some of the files the build ID is known.
+fn advice(reason: Reason, kind: MissingKind, has_build_id: bool) -> Option<&'static str> {
+    Some(match (reason, kind) {
+        (Reason::NoSymbol, MissingKind::File) => match has_build_id {
+            true => {
+                "the file is here and stripped: install its debug symbols (Debian: the package's -dbgsym), name a copy with \
+                 --debug-dir DIR, or download them with --debuginfod"
+            }
+            false => {
+                "the file is here and has none: build it with symbols, or with a build ID, by which debug files are found"
+            }
+        },
+        (Reason::FileMissing, MissingKind::File) => match has_build_id {
+            true => {
+                "bring the recorded file, with --symfs DIR (a copy of the root directory there) or --debuginfod; or run profiler pack \
+                 on the machine that recorded"
+            }
+            false => {
+                "bring the recorded file with --symfs DIR (a copy of the root directory there that keeps times of files: cp -a); or \
+                 run profiler pack on the machine that recorded"
+            }
+        },
+        (Reason::BuildIdDiffers | Reason::VersionDiffers, _) => {
+            "another version is here: bring the one that ran, with --symfs DIR, or by its build ID with --debug-dir DIR or --debuginfod"
+        }
+        (Reason::NothingToCompare, _) => {
+            "neither build ID nor size and time were recorded, so no file can be believed: link it with --build-id and record again"
+        }
+        (Reason::NoBuildId, _) => {
+            "--require-build-id refuses files without one: leave it out, or link them with --build-id"
+        }
+        (Reason::Unreadable, _) => {
+            "run this as a user who may read the file, or bring a copy with --symfs DIR"
+        }
+        (Reason::NotRegular | Reason::NotElf, _) => {
+            "what is at this path is no program: bring the recorded file with --symfs DIR"
+        }
+        (Reason::NoKernelSymbol, _) => {
+            "the capture has no name for these addresses: record as root or with CAP_SYSLOG, with kernel.kptr_restrict below 2; of perf's \
+             recordings, import them on the machine that recorded"
+        }
+        (Reason::NoVdso, _) => {
+            "the recording was cut short before the vdso was written, or perf's, which has none"
+        }
+        (Reason::NoSymbol, MissingKind::Vdso) => {
+            "the kernel's own vdso has no symbol there: nothing can be done"
+        }
+        (Reason::MapsUnreadable, _) => {
+            "mappings of processes that ran before the recording could not be read: record as root, or with CAP_SYS_PTRACE"
+        }
+        (Reason::Anonymous, _) => {
+            "usually a JIT's: have its runtime write a perf map while it is recorded (node --perf-basic-prof; java: jcmd PID Compiler.perfmap)"
+        }
+        _ => return None,
+    })
+}
+
+/// A line of advice for each reason there is, in the order in which reasons come.
+fn advices(profile: &Profile) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let reasons = profile
+        .missing
+        .iter()
+        .map(|m| (m.reason, m.kind, m.build_id.is_some()));
+    let others = others(profile).map(|(reason, _)| (reason, MissingKind::File, false));
+    for (reason, kind, has_build_id) in reasons.chain(others) {
+        let Some(advice) = advice(reason, kind, has_build_id) else {
+            continue;
+        };
+        let line = format!("{}: {advice}", reason.label());
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
 
 /// A table for people, under the verdict.
 pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
@@ -58,10 +130,13 @@ pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
             others.join(", ")
         )?;
     }
-    if profile.missing.iter().any(|m| m.kind == MissingKind::File) {
-        writeln!(out, "\n{ADVICE}")?;
+    let advices = advices(profile);
+    if !advices.is_empty() {
+        writeln!(out, "\nWhat can be done:")?;
     }
-    Ok(())
+    advices
+        .iter()
+        .try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 /// The same for scripts.
@@ -195,12 +270,17 @@ mod tests {
         let (_, table) = text.split_once("\n\n").unwrap();
         assert_eq!(
             table,
-            format!(
-                "   SHARE    SAMPLES     FRAMES  FILE\n \
-                 62.50 %          5          9  /a\\n\"b (build ID ab): file missing\n \
-                 12.50 %          1          1  [kernel] (no build ID): no kernel symbol\n\
-                 Frames that no file would name: anonymous memory 2.\n\n{ADVICE}\n"
-            )
+            "   SHARE    SAMPLES     FRAMES  FILE\n \
+             62.50 %          5          9  /a\\n\"b (build ID ab): file missing\n \
+             12.50 %          1          1  [kernel] (no build ID): no kernel symbol\n\
+             Frames that no file would name: anonymous memory 2.\n\n\
+             What can be done:\n  \
+             file missing: bring the recorded file, with --symfs DIR (a copy of the root directory there) or --debuginfod; or run \
+             profiler pack on the machine that recorded\n  \
+             no kernel symbol: the capture has no name for these addresses: record as root or with CAP_SYSLOG, with \
+             kernel.kptr_restrict below 2; of perf's recordings, import them on the machine that recorded\n  \
+             anonymous memory: usually a JIT's: have its runtime write a perf map while it is recorded (node --perf-basic-prof; \
+             java: jcmd PID Compiler.perfmap)\n"
         );
         let mut out = Vec::new();
         json(&profile(), &mut out).unwrap();
@@ -219,6 +299,45 @@ mod tests {
                 "other": [ { "reason": "anonymous memory", "frames": 2 } ],
             })
         );
+    }
+
+    /// Each reason once, whatever files it is of, and none where nothing can be done.
+    #[test]
+    fn advice_is_of_the_reasons_there_are() {
+        let mut profile = profile();
+        profile.naming.unnamed = [(Reason::NotMapped, 1)].into();
+        let of = |reason, id: &[u8]| Missing {
+            kind: MissingKind::File,
+            path: "/x".to_owned(),
+            build_id: BuildId::new(id),
+            reason,
+            samples: 1,
+            frames: 1,
+        };
+        profile.missing = vec![
+            of(Reason::NoSymbol, &[1]),
+            of(Reason::NoSymbol, &[2]),
+            of(Reason::BuildIdDiffers, &[3]),
+            of(Reason::FileMissing, &[]),
+        ];
+        let begins: Vec<String> = advices(&profile)
+            .iter()
+            .map(|line| {
+                line.split_whitespace()
+                    .take(8)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect();
+        assert_eq!(
+            begins,
+            [
+                "no symbol: the file is here and stripped:",
+                "build ID differs: another version is here: bring",
+                "file missing: bring the recorded file with --symfs",
+            ]
+        );
+        assert!(advices(&profile)[2].contains("keeps times of files"));
     }
 
     #[test]

@@ -17,12 +17,17 @@ pub enum Kind {
     Kernel,
     /// No function: a group, as a process, or the mark of what is missing.
     Mark,
+    /// Code that has no name.
+    Unnamed,
 }
 
 impl Kind {
-    /// That of a frame.
-    pub fn of(frame: &Frame) -> Kind {
+    /// That of a frame, which reads `name`.
+    pub fn of(frame: &Frame, name: &str) -> Kind {
+        // No symbol reads like that but the one page that is its own name.
+        let is_label = name.starts_with('[') && name.ends_with(']') && name != "[vsyscall]";
         match frame.kind {
+            FrameKind::User | FrameKind::Kernel if is_label => Kind::Unnamed,
             FrameKind::User if frame.inlined => Kind::Inlined,
             FrameKind::User => Kind::User,
             FrameKind::Kernel => Kind::Kernel,
@@ -31,7 +36,13 @@ impl Kind {
     }
 
     /// In the order of the legend.
-    pub const ALL: [Kind; 4] = [Kind::User, Kind::Inlined, Kind::Kernel, Kind::Mark];
+    pub const ALL: [Kind; 5] = [
+        Kind::User,
+        Kind::Inlined,
+        Kind::Kernel,
+        Kind::Mark,
+        Kind::Unnamed,
+    ];
 
     /// What the legend says; `group` is what one group is.
     pub fn label(self, group: &'static str) -> &'static str {
@@ -40,6 +51,7 @@ impl Kind {
             Kind::Inlined => "inlined",
             Kind::Kernel => "kernel",
             Kind::Mark => group,
+            Kind::Unnamed => "no name",
         }
     }
 
@@ -50,6 +62,7 @@ impl Kind {
             Kind::Inlined => (146.0, 12.0, 0.45, 0.64, 0.06),
             Kind::Kernel => (213.0, 10.0, 0.72, 0.71, 0.06),
             Kind::Mark => (220.0, 0.0, 0.06, 0.79, 0.03),
+            Kind::Unnamed => (15.0, 6.0, 0.25, 0.73, 0.05),
         }
     }
 
@@ -119,7 +132,7 @@ impl Labels {
         // Every frame has a mark, which inferno leaves out where it prints: so a name that ends in such a mark, or in a
         // blank and digits, is a name still.
         let mark = match kind {
-            Kind::User => "_[j]",
+            Kind::User | Kind::Unnamed => "_[j]",
             Kind::Inlined => "_[i]",
             Kind::Kernel => "_[k]",
             Kind::Mark => "_[w]",
@@ -194,8 +207,30 @@ mod tests {
             let [r, g, b] = Kind::Kernel.color(&name, &name).map(i32::from);
             assert!(b > g && g > r + 5, "{r} {g} {b}");
         }
+        for i in 0..500 {
+            // Neither as bright as code with a name nor as grey as what is no code.
+            let module = format!("lib{i}.so");
+            let [r, g, b] = Kind::Unnamed
+                .color(&format!("[{module}+{i:#x}]"), &module)
+                .map(i32::from);
+            assert!(
+                r > g && g > b - 5 && (20..60).contains(&(r - b)),
+                "{r} {g} {b}"
+            );
+        }
         let hue = |module| Kind::User.color("f", module);
         assert_ne!(hue("a.so"), hue("b.so"));
+    }
+
+    #[test]
+    fn what_has_no_name_is_known_by_its_label() {
+        let of = |name: &str, kind| Kind::of(&Frame::new(0, 0, kind), name);
+        assert_eq!(of("[libc.so.6+0x12]", FrameKind::User), Kind::Unnamed);
+        assert_eq!(of("[unknown]", FrameKind::User), Kind::Unnamed);
+        assert_eq!(of("[kernel+0xffff]", FrameKind::Kernel), Kind::Unnamed);
+        assert_eq!(of("[vsyscall]", FrameKind::User), Kind::User);
+        assert_eq!(of("operator[]", FrameKind::User), Kind::User);
+        assert_eq!(of("[other]", FrameKind::LeftOut), Kind::Mark);
     }
 
     #[test]

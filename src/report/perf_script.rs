@@ -42,13 +42,15 @@ impl Samples {
 fn block(about: &About, names: &Names, sample: &SampleView<'_>, out: &mut String) -> fmt::Result {
     let event = about.events.get(usize::from(sample.event));
     let time = sample.time.0;
+    // perf leaves it out where it has none.
+    let cpu = sample.cpu.map(|cpu| format!("[{cpu:03}] "));
     writeln!(
         out,
-        "{} {}/{} [{:03}] {}.{:06}: {:>10} {}: ",
+        "{} {}/{} {}{}.{:06}: {:>10} {}: ",
         name(sample.comm),
         sample.pid,
         sample.tid,
-        sample.cpu,
+        cpu.unwrap_or_default(),
         time / 1_000_000_000,
         time % 1_000_000_000 / 1000,
         sample.weight,

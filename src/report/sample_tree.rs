@@ -106,7 +106,7 @@ impl SampleTree {
             return OVERFLOW_FRAME;
         };
         self.frames.push(TreeFrame {
-            kind: Kind::of(frame),
+            kind: Kind::of(frame, names.text(frame.name)),
             name: names.frame_text(frame).into(),
             module: names.text(frame.module).into(),
         });
@@ -178,7 +178,7 @@ mod tests {
             let user = frames(stack);
             let sample = SampleView {
                 time: Timestamp(0),
-                cpu: 0,
+                cpu: Some(0),
                 pid: Pid(7),
                 tid: Pid(7),
                 comm: "app",

@@ -60,15 +60,15 @@ impl Samples {
             .events
             .get(usize::from(sample.event))
             .map_or("?", |e| &e.name);
+        let cpu = sample.cpu.map_or("?".to_owned(), |cpu| cpu.to_string());
         write!(
             out,
-            "{} {} {}/{} ({}) [cpu {}] {}",
+            "{} {} {}/{} ({}) [cpu {cpu}] {}",
             verdict::wall_time(about, sample.time),
             escaped(sample.comm),
             sample.pid,
             sample.tid,
             escaped(sample.process),
-            sample.cpu,
             escaped(event)
         )?;
         if sample.weight != 1 {
@@ -224,7 +224,7 @@ mod tests {
         };
         let view = SampleView {
             time: Timestamp(1_000_000_042),
-            cpu: 3,
+            cpu: Some(3),
             pid: Pid(7),
             tid: Pid(8),
             comm: "wor\nker",

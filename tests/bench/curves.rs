@@ -53,6 +53,9 @@ struct Args {
     /// Writes one capture: SAMPLES STACKS PROCESSES MAPPINGS APART SEGMENT
     #[arg(long, hide = true, num_args = 6)]
     generate: Option<Vec<u64>>,
+    /// Whose code the samples of that capture are in
+    #[arg(long, hide = true)]
+    program: Option<PathBuf>,
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -93,7 +96,7 @@ fn points(curve: &str, large: bool) -> Result<Vec<(u64, Shape)>> {
 }
 
 /// Writes the capture in a process of its own: the memory this takes would count as that of what is started next.
-fn generate(args: &Args, shape: &Shape, path: &Path) -> Result<()> {
+fn generate(args: &Args, shape: &Shape, program: Option<&Path>, path: &Path) -> Result<()> {
     let numbers = [
         shape.samples,
         shape.stacks,
@@ -106,11 +109,14 @@ fn generate(args: &Args, shape: &Shape, path: &Path) -> Result<()> {
     command.arg("--work").arg(path).arg("--generate");
     command.args(numbers.map(|n| n.to_string()));
     command.arg("--profiler").arg(&args.profiler);
+    if let Some(program) = program {
+        command.arg("--program").arg(program);
+    }
     measured::run(&mut command)?;
     Ok(())
 }
 
-fn write_capture(numbers: &[u64], path: &Path) -> Result<()> {
+fn write_capture(numbers: &[u64], program: Option<&Path>, path: &Path) -> Result<()> {
     let [samples, stacks, processes, mappings, apart, segment] = *numbers else {
         anyhow::bail!("six numbers are needed");
     };
@@ -123,7 +129,11 @@ fn write_capture(numbers: &[u64], path: &Path) -> Result<()> {
         segment,
         ..USUAL
     };
-    capture(shape, &Program::this(), File::create(path)?);
+    let program = match program {
+        Some(program) => Program::open(program.to_owned()),
+        None => Program::this(),
+    };
+    capture(shape, &program, File::create(path)?);
     Ok(())
 }
 
@@ -152,24 +162,53 @@ const SELECTIONS: [&[&str]; 6] = [
     &["--top=20", "--by=cpu"],
 ];
 
-fn selections(args: &Args, large: bool, path: &Path) -> Result<Value> {
+/// The workload that `make bench` records, with debug information.
+fn small_program(work: &Path) -> Result<PathBuf> {
+    let program = work.join("paths");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/workloads/paths.c");
+    let mut command = Command::new("gcc");
+    command.args(["-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"]);
+    let status = command.arg(&program).arg(source).status();
+    ensure!(
+        status.context("gcc cannot be run: make deps")?.success(),
+        "{source} cannot be built"
+    );
+    Ok(program)
+}
+
+/// Of a small program; and of this one, whose debug information is tens of megabytes: to name a hundredth of the samples takes as much of
+/// it as to name all.
+fn selections(args: &Args) -> Result<Value> {
+    let small = small_program(&args.work)?;
+    let mut rows = Vec::new();
+    for (what, program) in [("a small program", Some(&*small)), ("a large one", None)] {
+        selections_of(args, (what, program), &mut rows)?;
+    }
+    Ok(rows.into())
+}
+
+fn selections_of(
+    args: &Args,
+    (what, program): (&str, Option<&Path>),
+    rows: &mut Vec<Value>,
+) -> Result<()> {
+    let path = &args.work.join("curve.bprof");
     let shape = Shape {
-        samples: if large { 100 } else { 10 } * MILLION,
+        samples: if args.large { 100 } else { 10 } * MILLION,
         processes: 8,
         segment: 60,
         ..USUAL
     };
-    generate(args, &shape, path)?;
-    let title = format!("of {} million samples", shape.samples / MILLION);
+    generate(args, &shape, program, path)?;
+    let title = format!("{} million samples, {what}", shape.samples / MILLION);
     println!(
-        "\n{title:>28}  {:>8}  {:>8}  {:>8}  {:>12}",
-        "wall", "CPU", "memory", "of the whole"
+        "\n{title:>36}  {:>8}  {:>8}  {:>8}  {:>16}",
+        "wall", "CPU", "memory", "wall, CPU of all"
     );
-    let mut rows = Vec::new();
     let mut whole = None;
     for options in SELECTIONS {
         let name = options.join(" ");
-        say(&format!("selections: {name}"));
+        say(&format!("selections, {what}: {name}"));
         let runs = runs(args, options, path)?;
         let of = |what: fn(&Used) -> f64| Summary::of(runs.iter().map(what)).context("no rounds");
         let (wall, cpu, rss) = (
@@ -177,29 +216,33 @@ fn selections(args: &Args, large: bool, path: &Path) -> Result<Value> {
             of(|used| used.cpu)?,
             of(|used| used.rss as f64)?,
         );
-        let share = wall.median / *whole.get_or_insert(wall.median);
+        let (of_wall, of_cpu) = *whole.get_or_insert((wall.median, cpu.median));
+        let shares = (wall.median / of_wall, cpu.median / of_cpu);
         println!(
-            "{name:>28}  {:>6.3} s  {:>6.3} s  {:>5.1} MB  {:>10.1} %",
+            "{name:>36}  {:>6.3} s  {:>6.3} s  {:>5.1} MB  {:>6.1} %  {:>6.1} %",
             wall.median,
             cpu.median,
             rss.median / 1e6,
-            share * 100.0,
+            shares.0 * 100.0,
+            shares.1 * 100.0,
         );
         rows.push(json!({
+            "program": what,
             "options": options,
             "samples": shape.samples,
             "wall": wall,
             "cpu": cpu,
             "rss": rss,
-            "share": share,
+            "share_of_wall": shares.0,
+            "share_of_cpu": shares.1,
         }));
     }
     fs::remove_file(path)?;
-    Ok(rows.into())
+    Ok(())
 }
 
 fn measure(args: &Args, shape: &Shape, path: &Path) -> Result<Value> {
-    generate(args, shape, path)?;
+    generate(args, shape, None, path)?;
     let bytes = fs::metadata(path)?.len();
     // The first run brings everything into the page cache.
     let runs = runs(args, &[&args.view], path)?;
@@ -223,7 +266,7 @@ fn main() -> Result<()> {
     }
     let args = Args::parse();
     if let Some(numbers) = &args.generate {
-        return write_capture(numbers, &args.work);
+        return write_capture(numbers, args.program.as_deref(), &args.work);
     }
     fs::create_dir_all(&args.work)?;
     let facts = machine::facts();
@@ -237,7 +280,7 @@ fn main() -> Result<()> {
     let mut results = serde_json::Map::new();
     for curve in &args.curves {
         if curve == "selections" {
-            let rows = selections(&args, args.large, &args.work.join("curve.bprof"))?;
+            let rows = selections(&args)?;
             results.insert(curve.clone(), rows);
             continue;
         }

@@ -11,7 +11,7 @@ use bprof::format::descriptor::FrameKind;
 use bprof::format::index::FrameEntry;
 
 use super::golden::golden;
-use super::report::fixture::{Run, subcommand};
+use super::report::fixture::{Run, Scene, subcommand};
 
 const GOLDEN: [&str; 6] = [
     "calls.bprof",
@@ -197,7 +197,15 @@ fn a_report_of_a_repaired_capture_says_what_it_is_without() {
     bytes[first as usize + 130] ^= 1;
     fs::write(&input, &bytes).unwrap();
 
-    let text = run(&input, &out).ok();
+    let repair = run(&input, &out);
+    let text = repair.out;
+    assert_eq!(repair.code, Some(1), "nothing is left to report");
+    let told = format!(
+        "profiler: no sample of {} could be saved: {} has none, only what could be read beside them\n",
+        input.display(),
+        out.display()
+    );
+    assert_eq!(repair.err, told);
     let size = fs::metadata(&out).unwrap().len();
     assert_eq!(
         text,
@@ -224,6 +232,25 @@ fn a_report_of_a_repaired_capture_says_what_it_is_without() {
     ] {
         assert!(report.contains(line), "{report}");
     }
+}
+
+/// As long as there is any sample it has worked, and a good capture that never had one is no failure.
+#[test]
+fn some_samples_are_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, out) = (dir.path().join("in.bprof"), dir.path().join("out.bprof"));
+    let mut bytes = bytes_of("calls.bprof");
+    let reader = Reader::open(&golden("calls.bprof")).unwrap();
+    let second = reader
+        .frames()
+        .iter()
+        .filter(|e| e.descriptor.samples > 0)
+        .nth(1);
+    bytes[second.unwrap().offset as usize + 130] ^= 1;
+    fs::write(&input, &bytes).unwrap();
+    assert!(run(&input, &out).ok().contains("left out: 2 frames"));
+    fs::write(&input, Scene::new().finish()).unwrap();
+    assert!(run(&input, &out).ok().contains(" 0 samples, "));
 }
 
 #[test]

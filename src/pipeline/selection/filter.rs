@@ -33,7 +33,8 @@ impl Filter {
         let times: Vec<TimeSpan> = times.map(|range| range.on(scale)).collect();
         let wanted = &selection.events;
         let events = about.events.iter();
-        let events = events.map(|event| wanted.is_empty() || wanted.contains(&event.name));
+        let events = events
+            .map(|event| wanted.is_empty() || wanted.iter().any(|asked| event.is_called(asked)));
         let hosts = &selection.hosts;
         Filter {
             times: (!times.is_empty()).then_some(times),
@@ -179,7 +180,8 @@ impl<'a> Sieve<'a> {
         let in_time = any.is_none_or(|spans| spans.iter().any(|s| s.contains(sample.time)));
         let event = filter.events.get(usize::from(sample.event));
         let cpus = &asked.cpus;
-        let on_cpu = cpus.is_empty() || cpus.iter().any(|cpus| cpus.contains(&sample.cpu));
+        let is_asked = |cpu| cpus.iter().any(|cpus| cpus.contains(&cpu));
+        let on_cpu = cpus.is_empty() || sample.known_cpu().is_some_and(is_asked);
         if !(filter.host && in_time && on_cpu && event.is_none_or(|event| *event)) {
             return false;
         }

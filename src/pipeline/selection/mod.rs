@@ -41,7 +41,7 @@ pub struct Selection {
     pub cgroups: Vec<String>,
     /// CPUs.
     pub cpus: Vec<RangeInclusive<u32>>,
-    /// Names of events.
+    /// Names of events, alone or with the rate: `cpu-clock@99Hz`.
     pub events: Vec<String>,
     /// Names of hosts.
     pub hosts: Vec<Glob>,

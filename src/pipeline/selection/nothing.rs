@@ -10,7 +10,7 @@ use crate::capture::{Reader, Tables};
 use crate::format::samples::Sample;
 use crate::pipeline::grouping;
 use crate::pipeline::segment::{Key, Segment};
-use crate::profile::About;
+use crate::profile::{About, Event};
 
 /// Values that are told of each kind.
 const TOLD: usize = 10;
@@ -26,7 +26,7 @@ struct Kind {
 
 /// What all samples of a segment that are alike have in common: thread, view, CPU, event, cgroup, and whether the time is asked
 /// for.
-type Alike = (u32, u32, u32, u8, Option<u32>, bool);
+type Alike = (u32, u32, Option<u32>, u8, Option<u32>, bool);
 
 /// Where nothing is selected: why, in sentences. `passed` samples were left before names were asked.
 pub(in crate::pipeline) fn explain(
@@ -171,7 +171,10 @@ fn of(filter: &Filter, sample: &Sample, key: Key, segment: &Segment, tables: &Ta
     (
         sample.task,
         if asked.exes.is_empty() { 0 } else { key.view },
-        if asked.cpus.is_empty() { 0 } else { sample.cpu },
+        match asked.cpus.is_empty() {
+            true => None,
+            false => sample.known_cpu(),
+        },
         sample.event,
         match asked.cgroups.is_empty() {
             true => None,
@@ -201,12 +204,23 @@ fn value(
         }
         Which::Event => {
             let event = about.events.get(usize::from(sample.event));
-            let name = event.map_or("?", |event| &event.name);
-            (name.to_owned(), asked.events.iter().any(|e| e == name))
+            // The name alone is not all where there are several rates of it, or a rate is asked for.
+            let of_rate = asked.events.iter().any(|e| e.contains('@'));
+            let of_name =
+                |event: &Event| about.events.iter().filter(|e| e.name == event.name).count();
+            let name = match event {
+                Some(event) if of_rate || of_name(event) > 1 => event.with_rate(),
+                Some(event) => event.name.clone(),
+                None => "?".to_owned(),
+            };
+            let is_asked = |event: &Event| asked.events.iter().any(|e| event.is_called(e));
+            (name, event.is_some_and(is_asked))
         }
         Which::Cpu => {
-            let found = asked.cpus.iter().any(|cpus| cpus.contains(&sample.cpu));
-            (sample.cpu.to_string(), found)
+            let cpu = sample.known_cpu();
+            let is_asked = |cpu| asked.cpus.iter().any(|cpus| cpus.contains(&cpu));
+            let text = cpu.map_or("?".to_owned(), |cpu| cpu.to_string());
+            (text, cpu.is_some_and(is_asked))
         }
         Which::Cgroup => {
             let path = grouping::cgroup(segment.cgroup(sample, tables), tables);

@@ -352,7 +352,7 @@ impl<'a> Queue<'a> {
         }
         let view = SampleView {
             time: next.sample.time,
-            cpu: next.sample.cpu,
+            cpu: next.sample.known_cpu(),
             pid: next.pid,
             tid: next.tid,
             comm: self.names.text(next.comm),

@@ -4,9 +4,11 @@
 //! its process from ending.
 //!
 //! ```text
-//! recorder: question ──> worker: /proc, mapped files ──> answer       or, after a while, none: the worker is left to its fate
+//! recorder: questions ──> worker: /proc, mapped files ──> answers      or, after a while, none: the worker is left to its fate
 //!                                                                     and what it was asked about is not asked about again
 //! ```
+//!
+//! Several questions can be under way: where all CPUs are busy, each wait for one answer costs its time.
 
 mod worker;
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::worker::Worker;
+use self::worker::{Outcome, Worker};
 use super::files::SeenFile;
 use super::maps::{RawMapping, SeenProcess};
 use crate::event::{InodeKey, Pid, Timestamp};
@@ -40,6 +42,14 @@ enum Question {
     File(Pid, RawMapping, Option<Timestamp>),
     /// Whether the file system with the perf map of a process that started then answers.
     PerfMap(Pid, Timestamp),
+}
+
+/// A question with what has to be known of it when there is no answer.
+struct Asked {
+    question: Question,
+    about: About,
+    /// In words.
+    what: String,
 }
 
 /// What a question is about: one that is not answered tells of others that will not be.
@@ -86,19 +96,35 @@ impl Aside {
 
     /// What `process` has mapped. An error when it is gone, may not be read, or cannot be read without waiting for ever.
     pub fn process(&mut self, process: Pid) -> io::Result<SeenProcess> {
-        let about = About {
-            process,
-            device: None,
-        };
-        let told: Result<SeenProcess, (Option<i32>, String)> = self
-            .ask(&Question::Process(process), about, "its memory map")
-            .map_err(|Silence| {
-                io::Error::new(io::ErrorKind::TimedOut, "a file system does not answer")
-            })?;
-        told.map_err(|(number, text)| match number {
-            Some(number) => io::Error::from_raw_os_error(number),
-            None => io::Error::other(text),
-        })
+        let mut seen = self.processes(&[process]);
+        seen.pop().unwrap_or_else(|| Err(silent()))
+    }
+
+    /// As [`Aside::process`] of each of `processes`, in their order.
+    pub fn processes(&mut self, processes: &[Pid]) -> Vec<io::Result<SeenProcess>> {
+        let asked: Vec<Asked> = processes
+            .iter()
+            .map(|&process| Asked {
+                question: Question::Process(process),
+                about: About {
+                    process,
+                    device: None,
+                },
+                what: "its memory map".into(),
+            })
+            .collect();
+        let mut all = Vec::with_capacity(asked.len());
+        type Told = Result<SeenProcess, (Option<i32>, String)>;
+        self.ask(&asked, |told: Result<Told, Silence>| {
+            let told = told.map_err(|Silence| silent());
+            all.push(told.and_then(|told| {
+                told.map_err(|(number, text)| match number {
+                    Some(number) => io::Error::from_raw_os_error(number),
+                    None => io::Error::other(text),
+                })
+            }));
+        });
+        all
     }
 
     /// What is in the file that `raw` of `process` maps, made at `made`; `None` when it cannot be had.
@@ -108,24 +134,49 @@ impl Aside {
         raw: &RawMapping,
         made: Option<Timestamp>,
     ) -> Option<SeenFile> {
+        self.files(&[(process, raw)], made).pop().flatten()
+    }
+
+    /// As [`Aside::file`] of each of `mapped`, in their order.
+    pub fn files(
+        &mut self,
+        mapped: &[(Pid, &RawMapping)],
+        made: Option<Timestamp>,
+    ) -> Vec<Option<SeenFile>> {
         let device = |inode: InodeKey| (inode.major, inode.minor);
-        let about = About {
-            process,
-            device: raw.inode.map(device),
-        };
-        let question = Question::File(process, raw.clone(), made);
-        let name = String::from_utf8_lossy(&raw.path).into_owned();
-        self.ask(&question, about, &name).ok().flatten()
+        let asked: Vec<Asked> = mapped
+            .iter()
+            .map(|&(process, raw)| Asked {
+                question: Question::File(process, raw.clone(), made),
+                about: About {
+                    process,
+                    device: raw.inode.map(device),
+                },
+                what: String::from_utf8_lossy(&raw.path).into_owned(),
+            })
+            .collect();
+        let mut all = Vec::with_capacity(asked.len());
+        self.ask(&asked, |seen: Result<Option<SeenFile>, Silence>| {
+            all.push(seen.ok().flatten());
+        });
+        all
     }
 
     /// Whether the file system answers on which the perf map of `process` is, or would be.
     pub fn answers_for_map(&mut self, process: Pid, start: Timestamp) -> bool {
-        let about = About {
-            process,
-            device: None,
+        let asked = Asked {
+            question: Question::PerfMap(process, start),
+            about: About {
+                process,
+                device: None,
+            },
+            what: "its perf map".into(),
         };
-        let question = Question::PerfMap(process, start);
-        self.ask::<()>(&question, about, "its perf map").is_ok()
+        let mut answers = false;
+        self.ask(&[asked], |told: Result<(), Silence>| {
+            answers = told.is_ok();
+        });
+        answers
     }
 
     /// What has not answered since the last call, in words.
@@ -133,56 +184,86 @@ impl Aside {
         std::mem::take(&mut self.news)
     }
 
+    /// Gives the answer to each of `asked`, in their order, to `each`.
     fn ask<T: DeserializeOwned>(
         &mut self,
-        question: &Question,
-        about: About,
-        what: &str,
-    ) -> Result<T, Silence> {
-        // Whoever has answered after all, if late: it can be asked about again.
-        self.left
-            .retain_mut(|(worker, _)| !(worker.has_answered() || worker.has_ended()));
-        let is_known = self.left.iter().any(|(_, left)| left.shares(&about));
-        if is_known || self.left.len() >= MOST_LEFT {
-            return Err(Silence);
-        }
-        let mut worker = match self.worker.take() {
-            Some(worker) => worker,
-            None => Worker::fork().map_err(|_| Silence)?,
-        };
-        match worker.ask(question) {
-            Ok(Some(answer)) => {
-                self.worker = Some(worker);
-                meta::decode_frame("answer", &answer).map_err(|_| Silence)
+        asked: &[Asked],
+        mut each: impl FnMut(Result<T, Silence>),
+    ) {
+        let mut rest = asked;
+        while !rest.is_empty() {
+            // Whoever has answered after all, if late: it can be asked about again.
+            self.left
+                .retain_mut(|(worker, _)| !(worker.has_answered() || worker.has_ended()));
+            let is_known =
+                |asked: &&Asked| self.left.iter().any(|(_, left)| left.shares(&asked.about));
+            let askable = rest.iter().take_while(|asked| !is_known(asked)).count();
+            let mut worker = match askable > 0 && self.left.len() < MOST_LEFT {
+                true => self.worker.take().or_else(|| Worker::fork().ok()),
+                false => None,
+            };
+            let mut answered = 0;
+            let outcome = worker.as_mut().map_or(Outcome::Ended, |worker| {
+                let questions = rest.iter().take(askable).map(|asked| &asked.question);
+                worker.ask(questions, |answer| {
+                    answered += 1;
+                    each(meta::decode_frame("answer", answer).map_err(|_| Silence));
+                })
+            });
+            rest = rest.get(answered..).unwrap_or_default();
+            if outcome == Outcome::Answered {
+                self.worker = worker;
+                continue;
             }
-            // It has ended: the next question has another one.
-            Err(_) => Err(Silence),
-            Ok(None) => {
-                if !self.told.contains(&about) {
-                    self.told.push(about);
-                    let name: String = what.escape_debug().take(200).collect();
-                    self.news.push(format!(
-                        "a file system does not answer: {name} of process {} could not be read in time; what depends on it \
-                         has no names",
-                        about.process
-                    ));
-                }
-                self.left.push((worker, about));
-                Err(Silence)
+            let Some((silent, others)) = rest.split_first() else {
+                break;
+            };
+            each(Err(Silence));
+            rest = others;
+            // One that has ended is replaced.
+            if let Some(worker) = worker.filter(|_| outcome == Outcome::Late) {
+                self.tell(silent);
+                self.left.push((worker, silent.about));
             }
         }
     }
+
+    /// Tells of a question that is not answered.
+    fn tell(&mut self, asked: &Asked) {
+        if self.told.contains(&asked.about) {
+            return;
+        }
+        self.told.push(asked.about);
+        let name: String = asked.what.escape_debug().take(200).collect();
+        self.news.push(format!(
+            "a file system does not answer: {name} of process {} could not be read in time; what depends on it has no names",
+            asked.about.process
+        ));
+    }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "a file system does not answer")
 }
 
 /// A message of either side: its length, then its bytes.
 fn send(stream: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
-    let mut bytes = vec![0; 4];
-    meta::encode(&mut bytes, "message", message).map_err(io::Error::other)?;
-    let length = (bytes.len() as u32).saturating_sub(4);
-    if let Some(head) = bytes.first_chunk_mut() {
+    let mut bytes = Vec::new();
+    append(&mut bytes, message)?;
+    stream.write_all(&bytes)
+}
+
+/// Adds a message to others.
+fn append(bytes: &mut Vec<u8>, message: &impl Serialize) -> io::Result<()> {
+    let begin = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    meta::encode(bytes, "message", message).map_err(io::Error::other)?;
+    let length = (bytes.len() - begin) as u32 - 4;
+    let head = bytes.get_mut(begin..).and_then(|own| own.first_chunk_mut());
+    if let Some(head) = head {
         *head = length.to_ne_bytes();
     }
-    stream.write_all(&bytes)
+    Ok(())
 }
 
 fn receive(stream: &mut UnixStream, mut length: [u8; 4]) -> io::Result<Vec<u8>> {
@@ -242,6 +323,51 @@ mod tests {
         assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
         assert!(aside.answers_for_map(me, Timestamp(0)));
         assert!(aside.take_news().is_empty() && aside.left.is_empty());
+    }
+
+    /// More than is under way at once, and more answers than a socket takes.
+    #[test]
+    fn many_questions_are_answered_in_their_order() {
+        let mut aside = Aside::start().unwrap();
+        let me = Pid(std::process::id());
+        let gone = Pid(50_000_000);
+        let asked: Vec<Pid> = (0..5000).map(|i| [me, gone, me][i % 3]).collect();
+        let seen = aside.processes(&asked);
+        assert_eq!(seen.len(), asked.len());
+        for (process, seen) in asked.iter().zip(&seen) {
+            assert_eq!(seen.is_ok(), *process == me);
+        }
+        let mapped = &aside.process(me).unwrap().mappings;
+        let own = mapped.iter().find(|m| m.path.starts_with(b"/")).unwrap();
+        let asked: Vec<_> = (0..500).map(|i| ([me, gone][i % 2], own)).collect();
+        let nowhere = RawMapping {
+            inode: None,
+            build_id: None,
+            ..own.clone()
+        };
+        let asked: Vec<_> = asked.into_iter().chain([(gone, &nowhere)]).collect();
+        let seen = aside.files(&asked, None);
+        // Of one that is gone it is found by its path.
+        let found: Vec<bool> = seen.iter().map(Option::is_some).collect();
+        assert_eq!(found, [vec![true; 500], vec![false]].concat());
+        assert!(aside.take_news().is_empty());
+    }
+
+    /// A stopped worker answers none of them, and each of the others is asked of another one.
+    #[test]
+    fn of_many_questions_only_the_one_without_an_answer_has_none() {
+        let mut aside = Aside::start().unwrap();
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        let (me, other) = (Pid(std::process::id()), Pid(sleeper.id()));
+        let stopped = aside.worker.as_ref().unwrap().process();
+        // SAFETY: a child of ours that has not been waited for.
+        assert_eq!(unsafe { libc::kill(stopped, libc::SIGSTOP) }, 0);
+        let seen = aside.processes(&[me, other, me, other]);
+        sleeper.kill().and_then(|()| sleeper.wait()).unwrap();
+        let seen: Vec<bool> = seen.iter().map(Result::is_ok).collect();
+        assert_eq!(seen, [false, true, false, true]);
+        assert_eq!(aside.left.len(), 1);
+        assert_eq!(aside.take_news().len(), 1);
     }
 
     /// One that is stopped is as one that waits for a disk.

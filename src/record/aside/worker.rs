@@ -1,14 +1,29 @@
 //! The process that is asked.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::net::UnixStream;
 
-use super::{MORE_TURNS, PATIENCE, Question, is_running, receive, send};
+use super::{MORE_TURNS, PATIENCE, Question, append, is_running, receive, send};
 use crate::record::capabilities;
 use crate::record::files::see;
 use crate::record::jit::look_for_map;
 use crate::record::maps::read_process;
+
+/// Bytes of questions that are under way at once: a socket takes them while nobody reads, since whoever answers may wait
+/// until its answers are read.
+const UNDER_WAY: usize = 32 << 10;
+
+/// What came of questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Each that was asked has its answer.
+    Answered,
+    /// The first one without an answer has none in time.
+    Late,
+    /// The worker has ended over it.
+    Ended,
+}
 
 /// A worker, as the recorder sees it.
 #[derive(Debug)]
@@ -48,13 +63,40 @@ impl Worker {
         self.process
     }
 
-    /// Its answer; `None` when there is none in time. An error when it has ended.
-    pub fn ask(&mut self, question: &Question) -> io::Result<Option<Vec<u8>>> {
-        // It may be stopped, with the last question unread.
-        let sent = send(&mut self.stream, question);
-        if let Err(err) = sent {
-            return self.is_late(err);
+    /// Asks as many of the first of `questions` as may be under way at once, one at least, and gives each answer to `each`, in
+    /// their order.
+    pub fn ask<'q>(
+        &mut self,
+        questions: impl Iterator<Item = &'q Question>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Outcome {
+        let (mut bytes, mut asked) = (Vec::new(), 0);
+        for question in questions {
+            let before = bytes.len();
+            if append(&mut bytes, question).is_err() {
+                return Outcome::Ended;
+            }
+            if asked > 0 && bytes.len() > UNDER_WAY {
+                bytes.truncate(before);
+                break;
+            }
+            asked += 1;
         }
+        // It may be stopped, with the last question unread.
+        if let Err(err) = self.stream.write_all(&bytes) {
+            return self.without_answer(&err);
+        }
+        for _ in 0..asked {
+            match self.answer() {
+                Ok(answer) => each(&answer),
+                Err(err) => return self.without_answer(&err),
+            }
+        }
+        Outcome::Answered
+    }
+
+    /// The next answer. An error when there is none in time, or it has ended.
+    fn answer(&mut self) -> io::Result<Vec<u8>> {
         let mut first = [0; 1];
         let mut turns = 0;
         loop {
@@ -62,19 +104,20 @@ impl Worker {
                 Err(err) if is_timeout(&err) && turns < MORE_TURNS && is_running(self.process) => {
                     turns += 1;
                 }
-                Err(err) => return self.is_late(err),
+                Err(err) => return Err(err),
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => break,
             }
         }
         receive(&mut self.stream, [0; 4])
-            .map(Some)
-            .or_else(|err| self.is_late(err))
     }
 
-    fn is_late(&mut self, err: io::Error) -> io::Result<Option<Vec<u8>>> {
-        self.left = is_timeout(&err);
-        if self.left { Ok(None) } else { Err(err) }
+    fn without_answer(&mut self, err: &io::Error) -> Outcome {
+        self.left = is_timeout(err);
+        match self.left {
+            true => Outcome::Late,
+            false => Outcome::Ended,
+        }
     }
 
     fn peek(&self, into: &mut [u8]) -> io::Result<usize> {

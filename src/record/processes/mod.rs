@@ -16,6 +16,7 @@ mod told;
 mod write;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
 use std::time::{Duration, Instant};
 
 pub use self::code::UnnamedCode;
@@ -29,7 +30,7 @@ use super::files::Files;
 use super::host;
 use super::maps::RawMapping;
 use super::output::Output;
-use super::procfs;
+use super::procfs::{self, Stat};
 use crate::capture::writer::CaptureWriter;
 use crate::event::{MappedFile, MappedKind, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::aid::ElfLayouts;
@@ -87,6 +88,8 @@ pub struct Processes {
 
 /// Places of the vdso remembered at most: by then one has been sampled, or none will be.
 const VDSO_PLACES: usize = 1 << 16;
+/// Processes read together: what is read of each is held until all of them have answered.
+const READ_TOGETHER: usize = 64;
 /// Processes whose end was missed are looked for this often.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -119,36 +122,39 @@ impl Processes {
 
     /// Reads `process` from `/proc` at `now`. `false` when it is gone.
     pub fn snapshot(&mut self, process: Pid, now: Timestamp) -> bool {
-        let Ok(stat) = procfs::read_stat(process) else {
-            return false;
-        };
-        let mut image = Image::new(Timestamp::ZERO, 0, Origin::Snapshot, stat.comm);
-        if !stat.kernel {
-            match self.read_space(process) {
-                Ok(space) => image.space = space,
-                // An exiting process has no memory any more; that is no loss.
-                Err(err) if err.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(err) => image.unreadable = Some(err.to_string()),
-            }
+        self.snapshot_together(&[process], now) > 0
+    }
+
+    /// Reads `processes` from `/proc`, those that are not gone.
+    pub fn snapshots(&mut self, processes: &[Pid]) {
+        for together in processes.chunks(READ_TOGETHER) {
+            self.snapshot_together(together, (self.clock)());
         }
-        let found = Process {
-            start: Start::Tick(stat.start_ticks),
-            parent: stat.parent,
-            kernel: stat.kernel,
-            origin: Origin::Snapshot,
-            threads: stat.threads.max(1),
-            ended: None,
-            images: vec![image],
-            stale: false,
-            sampled: false,
-            missed: false,
-            many: MANY,
-            written: None,
-            looked_again: None,
-        };
-        self.read_at.insert(process, now);
-        self.by_pid.insert(process, vec![found]);
-        true
+    }
+
+    /// As [`Processes::snapshot`]. How many are there.
+    fn snapshot_together(&mut self, processes: &[Pid], now: Timestamp) -> usize {
+        let there = |pid: &Pid| Some((*pid, procfs::read_stat(*pid).ok()?));
+        let stats: Vec<(Pid, Stat)> = processes.iter().filter_map(there).collect();
+        let users = stats.iter().filter(|(_, stat)| !stat.kernel);
+        let users: Vec<Pid> = users.map(|(pid, _)| *pid).collect();
+        let seen = reread::see_together(&mut self.aside, &users);
+        if let Some(aside) = &mut self.aside {
+            let seen = users.iter().zip(&seen).flat_map(|(pid, seen)| {
+                let mappings = seen.iter().flat_map(|seen| &seen.mappings);
+                mappings.map(|raw| (*pid, raw))
+            });
+            self.files.look_ahead(aside, seen);
+        }
+        let mut seen = users.into_iter().zip(seen).peekable();
+        let found = stats.len();
+        for (pid, stat) in stats {
+            let seen = seen.next_if(|(user, _)| *user == pid);
+            let seen = seen.map(|(_, seen)| seen.map(|seen| self.space_of(pid, &seen)));
+            self.read_at.insert(pid, now);
+            self.by_pid.insert(pid, vec![as_read(stat, seen)]);
+        }
+        found
     }
 
     /// Whether `process` is known.
@@ -322,6 +328,33 @@ impl Processes {
             }
             self.touch(pid);
         }
+    }
+}
+
+/// A process as `/proc` told of it, `space` unless it is one of the kernel's.
+fn as_read(stat: Stat, space: Option<io::Result<AddressSpace>>) -> Process {
+    let mut image = Image::new(Timestamp::ZERO, 0, Origin::Snapshot, stat.comm);
+    match space {
+        None => {}
+        Some(Ok(space)) => image.space = space,
+        // An exiting process has no memory any more; that is no loss.
+        Some(Err(err)) if err.raw_os_error() == Some(libc::ESRCH) => {}
+        Some(Err(err)) => image.unreadable = Some(err.to_string()),
+    }
+    Process {
+        start: Start::Tick(stat.start_ticks),
+        parent: stat.parent,
+        kernel: stat.kernel,
+        origin: Origin::Snapshot,
+        threads: stat.threads.max(1),
+        ended: None,
+        images: vec![image],
+        stale: false,
+        sampled: false,
+        missed: false,
+        many: MANY,
+        written: None,
+        looked_again: None,
     }
 }
 

@@ -35,20 +35,25 @@ pub(super) struct Reading {
 const USER_TOP: u64 = 1 << 56;
 
 impl Processes {
-    pub(super) fn read_space(&mut self, process: Pid) -> io::Result<AddressSpace> {
-        let (mappings, main) = self.read_mappings(process)?;
-        Ok(AddressSpace::read(mappings, main))
+    /// Of a process that was just looked at.
+    pub(super) fn space_of(&mut self, process: Pid, seen: &SeenProcess) -> AddressSpace {
+        let (mappings, main) = self.mappings_of(process, seen);
+        AddressSpace::read(mappings, main)
     }
 
     fn read_mappings(&mut self, process: Pid) -> io::Result<Read> {
         let seen = see(&mut self.aside, process)?;
+        Ok(self.mappings_of(process, &seen))
+    }
+
+    fn mappings_of(&mut self, process: Pid, seen: &SeenProcess) -> Read {
         let mappings: Vec<Mapping> = seen
             .mappings
             .iter()
             .map(|raw| self.mapping(process, raw, None))
             .collect();
-        let main = main_files(&seen, &mappings);
-        Ok((mappings, main))
+        let main = main_files(seen, &mappings);
+        (mappings, main)
     }
 
     /// Reads mappings again where what is known cannot be trusted: records were lost, or an exec was missed.
@@ -302,6 +307,17 @@ pub(super) fn see(aside: &mut Option<Aside>, process: Pid) -> io::Result<SeenPro
     match aside {
         Some(aside) => aside.process(process),
         None => read_process(process),
+    }
+}
+
+/// As [`see`] of each of `processes`, in their order.
+pub(super) fn see_together(
+    aside: &mut Option<Aside>,
+    processes: &[Pid],
+) -> Vec<io::Result<SeenProcess>> {
+    match aside {
+        Some(aside) => aside.processes(processes),
+        None => processes.iter().map(|pid| read_process(*pid)).collect(),
     }
 }
 

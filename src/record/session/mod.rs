@@ -3,6 +3,7 @@
 mod cpus;
 mod finish;
 mod governor;
+mod rate;
 mod room;
 mod setup;
 pub(super) use setup::memory_per_cpu;
@@ -25,7 +26,7 @@ use super::bpf::Counters;
 use super::drain::Drain;
 use super::jit::Jit;
 use super::launch::{Held, NotStarted, Running};
-use super::options::{Event, Options, Rate, Target, Unwind};
+use super::options::{Event, Options, Target, Unwind};
 use super::output::{self, Output};
 use super::progress::Live;
 use super::ring::Rings;
@@ -70,7 +71,16 @@ pub fn run(options: &Options) -> Result<u8> {
     // After the fork: a command's limits are its own.
     raise_file_limit();
     let event = sampler::choose_event(options.event)?;
-    let rate = clamp(options.rate, event, &say);
+    let (rate, told) = rate::kept(
+        options.rate,
+        event,
+        sampler::max_frequency(),
+        options.cpu_limit.is_some(),
+    );
+    // Also with -q: it is not what was asked for that is measured.
+    for text in told {
+        eprintln!("{text}");
+    }
     if options.event.is_none() && event == Event::CpuClock {
         say("no hardware cycle counter here: sampling cpu-clock".into());
     }
@@ -118,28 +128,6 @@ enum Failed {
     AtStart(anyhow::Error),
     UnderWay(anyhow::Error),
 }
-
-/// Lowers a frequency the kernel would refuse, and a period it would not keep.
-fn clamp(rate: Rate, event: Event, say: &dyn Fn(String)) -> Rate {
-    match (rate, sampler::max_frequency()) {
-        (Rate::Frequency(asked), Some(most)) if asked > most => {
-            say(format!(
-                "{asked} Hz is above the kernel's limit: sampling at {most} Hz (kernel.perf_event_max_sample_rate)"
-            ));
-            Rate::Frequency(most)
-        }
-        (Rate::Period(asked), _) if event == Event::CpuClock && asked < SHORTEST_NS => {
-            say(format!(
-                "{asked} ns is below what the kernel's clock does: sampling every {SHORTEST_NS} ns"
-            ));
-            Rate::Period(SHORTEST_NS)
-        }
-        _ => rate,
-    }
-}
-
-/// The kernel makes no shorter periods of cpu-clock, without a word (`perf_swevent_init_hrtimer`).
-const SHORTEST_NS: u64 = 10_000;
 
 /// One descriptor for each thread or CPU can be many.
 fn raise_file_limit() {

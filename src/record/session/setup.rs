@@ -139,12 +139,10 @@ impl Setup {
         match found {
             Found::Filtered(_) => snapshot_all(&mut processes)?,
             Found::Processes(pids) | Found::Threads(_, pids) => {
-                for pid in pids {
-                    processes.snapshot(*pid, host::now());
-                }
+                processes.snapshots(pids);
             }
             Found::Command => {
-                processes.snapshot(command.unwrap_or_default(), host::now());
+                processes.snapshots(&[command.unwrap_or_default()]);
             }
         }
         processes.take_news().into_iter().for_each(&mut warn);
@@ -200,9 +198,7 @@ fn snapshot_all(processes: &mut Processes) -> Result<()> {
         if new.is_empty() {
             break;
         }
-        for pid in new {
-            processes.snapshot(pid, host::now());
-        }
+        processes.snapshots(&new);
     }
     Ok(())
 }
@@ -217,12 +213,13 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
     }
 }
 
-/// Room for about a second of usual stacks, copied or not: the recorder looks far more often, but may be
-/// kept from it.
+/// Room for about a second of usual stacks, half of one when they are copied: the recorder looks far more often, but may be
+/// kept from it. All of a ring is memory of the kernel and counts as memory of ours, and there is one for each CPU. Copies get
+/// smaller before anything is lost.
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (4096, 2 << 20, 8 << 20),
+        true => (2048, 1 << 20, 4 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)

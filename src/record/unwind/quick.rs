@@ -153,11 +153,13 @@ const SPACE_BIT: u32 = 48;
 /// In a key: the code runs there, and has not called.
 const RUNS: u64 = 1 << 47;
 
+type Spaces = HashMap<*const Vec<Mapping>, (u64, Rc<Vec<Mapping>>), foldhash::fast::RandomState>;
+
 /// The steps.
 pub struct Quick {
     steps: Box<[(u64, Ordinary); KEPT_STEPS]>,
     /// By where their mappings are, which are kept so that they stay there.
-    spaces: HashMap<*const Vec<Mapping>, (u64, Rc<Vec<Mapping>>), foldhash::fast::RandomState>,
+    spaces: Spaces,
     /// The one that was asked for last.
     last: (*const Vec<Mapping>, u64),
     numbers: u64,

@@ -31,6 +31,14 @@ pub struct Joined {
     pub alike: Vec<(String, String, usize)>,
 }
 
+/// The name of an event without its rate, which it has where one capture has several: shares can be compared whatever the rate.
+fn without_rate(event: &str) -> &str {
+    match event.rsplit_once('@') {
+        Some((name, rate)) if rate.ends_with("Hz") || rate.starts_with("every") => name,
+        _ => event,
+    }
+}
+
 impl Joined {
     /// Joins two profiles of the same event. What is `said` to be the same are names of modules and groups; others are taken as
     /// one where they only differ in their version.
@@ -41,7 +49,7 @@ impl Joined {
     ) -> Result<Joined, NotComparable> {
         let sides = (before.side()?, after.side()?);
         if let (Some(first), Some(second)) = (&sides.0.event, &sides.1.event)
-            && counted_event(first) != counted_event(second)
+            && counted_event(without_rate(first)) != counted_event(without_rate(second))
         {
             return Err(NotComparable::Events {
                 before: first.clone(),

@@ -3,11 +3,12 @@
 //! ```text
 //! join    two profiles -> one set of names and stacks, joined by name        changes  functions, before and after
 //!   same  what has another name in the other capture
-//! table   text for people      data  JSON, CSV      stacks  stacks with two counts: folded lines, flame graph
+//! table   text for people      data  JSON, CSV      stacks  stacks with two counts: folded lines -> graph  flame graph
 //! ```
 
 mod changes;
 mod data;
+mod graph;
 mod join;
 mod same;
 mod stacks;
@@ -16,10 +17,11 @@ mod table;
 use std::path::PathBuf;
 
 pub use data::{COLUMNS, csv, json};
+pub use graph::flamegraph;
 pub use join::Joined;
 pub use same::Renamed;
-pub use stacks::{flamegraph, folded};
-pub use table::{about, write};
+pub use stacks::folded;
+pub use table::{about, nothing_compared, write};
 
 use super::layout::Style;
 use super::samples::EventUnit;
@@ -82,13 +84,15 @@ pub enum NotComparable {
     },
     /// Weights of one capture are of several events.
     #[error(
-        "{path} has samples of several events ({events}), which cannot be summed up: choose one of both captures with --event"
+        "{path} has samples of several events ({events}), which cannot be summed up: choose one of each capture, as in --event {first}"
     )]
     Several {
         /// The capture.
         path: PathBuf,
         /// Its events.
         events: String,
+        /// One of them.
+        first: String,
     },
 }
 
@@ -132,6 +136,7 @@ impl Input<'_> {
             return Err(NotComparable::Several {
                 path: self.path.clone(),
                 events: names.join(", "),
+                first: names.first().cloned().unwrap_or_default(),
             });
         }
         let event = events.first();
@@ -322,6 +327,12 @@ mod tests {
             refused.to_string(),
             "cpu-clock of the one and cycles of the other cannot be compared: record both with the same event (-e)"
         );
+        // Of a merged capture with several rates.
+        other.units = vec![EventUnit {
+            name: "cpu-clock:ppp@49Hz".into(),
+            ..EventUnit::of_frequency("cpu-clock:ppp", 49)
+        }];
+        Joined::new(&input("a", &profile), &other, &[]).unwrap();
         let empty = Profile::default();
         other.profile = &empty;
         Joined::new(&input("a", &profile), &other, &[]).unwrap();

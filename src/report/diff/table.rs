@@ -16,6 +16,9 @@ use crate::report::verdict;
 pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Result<()> {
     let changes = changes(joined, options.sort);
     layout::head(about(joined), options.style, out)?;
+    if let Some(nothing) = nothing_compared(joined) {
+        return writeln!(out, "\n{nothing}");
+    }
     let (grown, rest): (Vec<&Change>, Vec<&Change>) = changes
         .iter()
         .partition(|change| change.shares(options.sort).change() > 0.0);
@@ -69,6 +72,22 @@ pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resu
     Ok(())
 }
 
+/// That there is nothing to compare, where a capture, or what is selected of it, has no samples: then nothing has grown or shrunk, and
+/// nothing is the same either.
+pub fn nothing_compared(joined: &Joined) -> Option<String> {
+    let sides = [&joined.before.0, &joined.after.0];
+    let without = sides.iter().filter(|side| side.weight == 0);
+    let paths: Vec<String> = without
+        .map(|side| escaped(&side.path.to_string_lossy()).into_owned())
+        .collect();
+    let has = if paths.len() == 1 { "has" } else { "have" };
+    let what = match sides.iter().any(|side| side.about.selected.is_some()) {
+        true => "no samples of what is selected",
+        false => "no samples",
+    };
+    (!paths.is_empty()).then(|| format!("nothing to compare: {} {has} {what}", paths.join(" and ")))
+}
+
 /// What is compared, and how.
 pub fn about(joined: &Joined) -> Vec<String> {
     let sides = [("before", &joined.before.0), ("after", &joined.after.0)];
@@ -89,9 +108,7 @@ pub fn about(joined: &Joined) -> Vec<String> {
         "normalized: each in shares of its own sampled CPU time ({}); changes are in points, after minus before",
         sides.map(of).join("; ")
     ));
-    if sides.iter().any(|(_, side)| side.weight == 0) {
-        lines.push("one of them has no samples, so there is nothing to compare with".to_owned());
-    }
+    lines.extend(nothing_compared(joined));
     if !joined.renamed.is_empty() {
         let renamed = joined.renamed.iter();
         let renamed = renamed.map(|(old, new)| format!("{} and {}", escaped(old), escaped(new)));
@@ -301,6 +318,37 @@ changed in total time and not shown: 1 function (--sort total)
             ..style
         };
         assert!(render(Sort::Total, wide).contains("CPU s"));
+    }
+
+    /// An empty side is no growth of everything, and two empty sides are not the same.
+    #[test]
+    fn where_there_are_no_samples_nothing_is_compared() {
+        use super::super::tests::{before, joined_of};
+        let nothing = crate::profile::Profile::default();
+        let text = |joined: &Joined| {
+            let options = Options {
+                limit: Some(2),
+                sort: Sort::Own,
+                style: Style::default(),
+            };
+            let mut out = Vec::new();
+            write(joined, options, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let end = |joined: &Joined| text(joined).split_once("\n\n").unwrap().1.to_owned();
+        assert_eq!(
+            end(&joined_of(&before(), &nothing)),
+            "nothing to compare: after.bprof has no samples\n"
+        );
+        assert_eq!(
+            end(&joined_of(&nothing, &nothing)),
+            "nothing to compare: before.bprof and after.bprof have no samples\n"
+        );
+        let same = end(&joined_of(&before(), &before()));
+        assert!(
+            same.ends_with("\nno function has another share than before\n"),
+            "{same}"
+        );
     }
 
     #[test]

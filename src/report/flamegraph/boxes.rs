@@ -123,6 +123,12 @@ impl Boxes {
         &self.drawn
     }
 
+    /// Rows of boxes.
+    pub fn rows(&self) -> usize {
+        let rows = self.drawn.iter().map(|drawn| drawn.depth as usize + 1);
+        rows.max().unwrap_or(0)
+    }
+
     /// As folded lines, from left to right, that draw the boxes and nothing else. What is not drawn is part of what it stands on,
     /// and `gap` where it stands on nothing. `text` gives what is printed of a label.
     pub fn lines<'a>(&self, gap: &'a str, text: impl Fn(u32) -> &'a str) -> Vec<String> {

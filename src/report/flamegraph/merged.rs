@@ -28,7 +28,7 @@ impl<'a> Merged<'a> {
         let names = &profile.names;
         let frames = names.frames().iter().map(|frame| {
             let (name, module) = (names.frame_text(frame), names.text(frame.module));
-            labels.number(Kind::of(frame), &name, module)
+            labels.number(Kind::of(frame, names.text(frame.name)), &name, module)
         });
         let frames = frames.collect();
         let roots = (0..profile.groups.len() as u32).map(|group| {

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! Profile -> merged  stacks that read alike are one, from the root or from the leaf  \
-//!                                                                                    -> boxes -> svg
+//!                                                                                    -> boxes -> svg (mend, mark)
 //! samples -> chart   stacks of each thread in order of time                          /
 //! ```
 
 mod boxes;
 pub mod chart;
+mod mark;
+mod mend;
 mod merged;
 mod svg;
 
@@ -18,7 +20,10 @@ use crate::profile::Profile;
 use boxes::Boxes;
 use svg::Picture;
 
-pub(super) use svg::one_sample;
+pub use mark::is_ours;
+pub(super) use mark::write_marked;
+pub(super) use mend::{TALL, mended};
+pub(super) use svg::write_empty;
 
 /// What is at the bottom of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -169,6 +174,39 @@ mod tests {
         let callers = svg_of(&b.profile, Form::Callers);
         assert!(callers.contains("hot (20,000 samples, 50.00%)"));
         assert!(callers.contains("frames below 0.02 % left out"));
+    }
+
+    /// A recursion hundreds of calls deep, of one sample in a thousand, is no reason to show a thousand rows of background first.
+    #[test]
+    fn deep_stacks_begin_at_the_top() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "work"], 999);
+        let row = |svg: &str, title: &str| -> f64 {
+            let (_, rest) = svg.split_once(&format!("<title>{title} (")).unwrap();
+            let (_, rest) = rest.split_once(" y=\"").unwrap();
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let low = svg(&b.profile);
+        assert!(row(&low, "all") > row(&low, "main") && !low.contains("callers at the top"));
+        let names: Vec<String> = (0..400).map(|depth| format!("f{depth}")).collect();
+        let frames: Vec<&str> = names.iter().map(String::as_str).collect();
+        b.row(p, &frames, 1);
+        let deep = svg(&b.profile);
+        assert!(row(&deep, "all") < 100.0 && row(&deep, "main") < 150.0);
+        assert!(row(&deep, "f399") > 6000.0);
+        assert!(
+            deep.contains("1000 samples, deep: callers at the top"),
+            "{}",
+            &deep[..20_000]
+        );
+        // What a search has found is told where it can be seen.
+        let told = |id: &str| {
+            let (_, rest) = deep.split_once(&format!("<text id=\"{id}\"")).unwrap();
+            let (_, rest) = rest.split_once(" y=\"").unwrap();
+            rest.split_once('"').unwrap().0.to_owned()
+        };
+        assert_eq!(told("matched"), told("details"));
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! Boxes to SVG.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
-use std::sync::LazyLock;
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
-use regex::bytes::Regex;
 
 use crate::profile::About;
 use crate::report::palette::{Kind, Labels, Rgb};
 use crate::report::{text, verdict};
 
 use super::boxes::Boxes;
+use super::mark::write_marked;
+use super::mend::{TALL, mended};
 
 /// What comes before the boxes in what inferno writes.
 const FRAMES: &[u8] = b"<svg id=\"frames\"";
@@ -63,7 +62,7 @@ impl Picture<'_> {
         options.min_width = 0.0;
         // What a function is called stands at the beginning.
         options.text_truncate_direction = TextTruncateDirection::Right;
-        if self.inverted {
+        if self.begins_at_top() {
             options.direction = Direction::Inverted;
         }
         // Lines are in order: as a flame chart they stay in it, last one first.
@@ -72,12 +71,17 @@ impl Picture<'_> {
         lines.reverse();
         let mut svg = Vec::new();
         flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
-        let svg = one_sample(&svg);
+        let svg = mended(&svg);
         let at = memchr::memmem::find(&svg, FRAMES).unwrap_or(svg.len());
         let (before, frames) = svg.split_at(at);
-        out.write_all(before)?;
+        write_marked(before, out)?;
         out.write_all(self.legend().as_bytes())?;
         out.write_all(frames)
+    }
+
+    /// Whether the first boxes are at the top: of deep stacks, of which there are few, one would else see only the background above them.
+    fn begins_at_top(&self) -> bool {
+        self.inverted || self.boxes.rows() > TALL
     }
 
     fn title(&self) -> String {
@@ -102,17 +106,20 @@ impl Picture<'_> {
         if !self.note.is_empty() {
             parts.push(self.note.to_owned());
         }
+        if self.begins_at_top() && !self.inverted {
+            parts.push("deep: callers at the top".to_owned());
+        }
         if let Some(percent) = self.least {
             parts.push(format!("frames below {percent:.2} % left out"));
         }
         parts.join(", ")
     }
 
-    /// Squares and words, two by two, left of the subtitle; colours of kinds that are not there too, so that nobody looks for them.
+    /// Squares and words in two rows, left of the subtitle; colours of kinds that are not there too, so that nobody looks for them.
     fn legend(&self) -> String {
         let mut legend = String::from("<g id=\"legend\">");
         for (i, kind) in Kind::ALL.into_iter().enumerate() {
-            let (x, y) = (10 + i % 2 * 62, 44 + i / 2 * 14);
+            let (x, y) = (10 + i % 3 * 62, 44 + i / 3 * 14);
             legend.push_str(&format!(
                 "<rect x=\"{x}\" y=\"{}\" width=\"9\" height=\"9\" fill=\"{}\"/>\
                  <text x=\"{}\" y=\"{y}\"><tspan font-size=\"11\">{}</tspan></text>",
@@ -127,27 +134,27 @@ impl Picture<'_> {
     }
 
     fn empty(&self, out: &mut dyn Write) -> io::Result<()> {
-        write!(
-            out,
-            "<?xml version=\"1.0\" standalone=\"no\"?>\n\
-             <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"80\" viewBox=\"0 0 1200 80\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"#f8f8f8\"/>\n\
-             <text x=\"600\" y=\"30\" text-anchor=\"middle\" font-family=\"monospace\" font-size=\"17\">{}</text>\n\
-             <text x=\"600\" y=\"56\" text-anchor=\"middle\" font-family=\"monospace\" font-size=\"12\">no samples</text>\n\
-             </svg>\n",
-            text::html(&self.title())
-        )
+        write_empty(&self.title(), "no samples", out)
     }
 }
 
-/// What inferno draws, with `1 sample` for its `1 samples`. Names, which could have it too, come before what it is looked for in.
-pub(in crate::report) fn one_sample(svg: &[u8]) -> Cow<'_, [u8]> {
-    static ONE: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"\(1 samples(, [0-9.]+%(?:; [-+0-9.]+%)?\)</title>)").ok());
-    match &*ONE {
-        Some(one) => one.replace_all(svg, &b"(1 sample$1"[..]),
-        None => Cow::Borrowed(svg),
-    }
+/// A picture of nothing, which says so.
+pub(in crate::report) fn write_empty(
+    title: &str,
+    why: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let svg = format!(
+        "<?xml version=\"1.0\" standalone=\"no\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"80\" viewBox=\"0 0 1200 80\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#f8f8f8\"/>\n\
+         <text x=\"600\" y=\"30\" text-anchor=\"middle\" font-family=\"monospace\" font-size=\"17\">{}</text>\n\
+         <text x=\"600\" y=\"56\" text-anchor=\"middle\" font-family=\"monospace\" font-size=\"12\">{}</text>\n\
+         </svg>\n",
+        text::html(title),
+        text::html(why)
+    );
+    write_marked(svg.as_bytes(), out)
 }
 
 fn css([r, g, b]: Rgb) -> String {

@@ -3,8 +3,8 @@
 // a cell. Dragging, two clicks, or two times Enter select the cells in between.
 
 const HEAT = {
-  light: ["#fde9c4", "#fdbb6b", "#f4803a", "#d3401f", "#8c1020"],
-  dark: ["#46260f", "#85400f", "#cc6414", "#f79a3b", "#ffe2a0"],
+  light: ["#f9c46b", "#f59a3c", "#e0651f", "#b8321a", "#6d0a1a"],
+  dark: ["#8f4f1c", "#b56a1e", "#db8a2c", "#f5b251", "#fff0c4"],
 };
 /** The widest a column is drawn. */
 const WIDEST = 40;

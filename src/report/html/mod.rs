@@ -37,8 +37,17 @@ const SCRIPTS: [&str; 4] = [
     include_str!("page.js"),
 ];
 
-/// How every page begins.
-pub const START: &[u8] = b"<!doctype html>";
+/// How a page of ours begins, and how those began that had no mark.
+const STARTS: [&[u8]; 2] = [
+    b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"generator\" content=\"profiler report\">\n",
+    b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \
+      content=\"default-src 'none'; script-src 'sha256-",
+];
+
+/// Whether what begins like this is a page that this program has written.
+pub fn is_ours(start: &[u8]) -> bool {
+    STARTS.iter().any(|ours| start.starts_with(ours))
+}
 
 /// Characters of a target or host that a page has in its title.
 const TITLE: usize = 300;
@@ -172,6 +181,50 @@ mod tests {
         assert!(!script.to_lowercase().contains("</script") && !script.contains("<!--"));
         assert!(!STYLE.to_lowercase().contains("</style"));
         assert!(!script.contains("innerHTML") && !script.contains("http"));
+    }
+
+    /// The contrast of two colours `#rrggbb`, by the formula of WCAG 2.
+    fn contrast(a: &str, b: &str) -> f64 {
+        let luminance = |hex: &str| {
+            let channel = |at: usize| {
+                let value = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+                match value <= 0.03928 {
+                    true => value / 12.92,
+                    false => ((value + 0.055) / 1.055).powf(2.4),
+                }
+            };
+            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+        };
+        let (a, b) = (luminance(a) + 0.05, luminance(b) + 0.05);
+        a.max(b) / a.min(b)
+    }
+
+    /// By day and by night, text is readable, fields have edges, and a cell with a sample is not taken for an empty one.
+    #[test]
+    fn what_is_shown_can_be_seen() {
+        let (light, dark) = STYLE.split_once("prefers-color-scheme: dark").unwrap();
+        for (scheme, css, heat) in [("light", light, 1.4), ("dark", dark, 2.2)] {
+            let color = |name: &str| {
+                let (_, rest) = css.split_once(&format!("--{name}: ")).unwrap();
+                rest[..7].to_owned()
+            };
+            for (front, back, least) in [
+                ("text", "back", 7.0),
+                ("text", "field", 7.0),
+                ("quiet", "back", 4.5),
+                ("quiet", "field", 4.5),
+                ("link", "back", 4.5),
+                ("alarm", "back", 4.5),
+                ("edge", "back", 3.0),
+                ("edge", "field", 3.0),
+            ] {
+                let found = contrast(&color(front), &color(back));
+                assert!(found >= least, "{scheme}: {front} on {back} {found:.2}");
+            }
+            let (_, stops) = SCRIPTS[1].split_once(&format!("{scheme}: [\"")).unwrap();
+            let found = contrast(&stops[..7], &color("empty"));
+            assert!(found >= heat, "{scheme}: one sample on none {found:.2}");
+        }
     }
 
     #[test]

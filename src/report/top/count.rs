@@ -56,6 +56,8 @@ pub fn functions(profile: &Profile) -> Vec<(Function, Counts)> {
 #[derive(Debug)]
 pub(super) struct Entries {
     pub list: Vec<Entry>,
+    /// How many there are, those that are left out among them.
+    pub functions: usize,
     /// Weight of all samples.
     pub sum: u64,
     /// Weight of samples of no function.
@@ -67,6 +69,19 @@ impl Entries {
     pub fn at_least(mut self, least: u64) -> Entries {
         self.list.retain(|entry| entry.counts.total >= least);
         self
+    }
+
+    /// The first of them, as many as are asked for.
+    pub fn limited(&self, limit: Option<usize>) -> &[Entry] {
+        let count = limit.unwrap_or(usize::MAX).min(self.list.len());
+        self.list.get(..count).unwrap_or_default()
+    }
+
+    /// Weight of the samples taken in functions that are not among `shown`.
+    pub fn left_out(&self, shown: &[Entry]) -> u64 {
+        let own = shown.iter().map(|entry| entry.counts.own);
+        let shown = own.fold(self.of_none, u64::saturating_add);
+        self.sum.saturating_sub(shown)
     }
 }
 
@@ -149,6 +164,7 @@ impl<'a> Counter<'a> {
             .iter()
             .fold(0u64, |sum, entry| sum.saturating_add(entry.counts.own));
         Entries {
+            functions: list.len(),
             list,
             sum,
             of_none: sum.saturating_sub(of_functions),

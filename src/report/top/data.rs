@@ -44,11 +44,24 @@ impl<'a> Function<'a> {
     }
 }
 
-fn limited<'e>(entries: &'e Entries, options: &Options) -> impl Iterator<Item = &'e Entry> {
-    entries
-        .list
-        .iter()
-        .take(options.limit.unwrap_or(usize::MAX))
+/// What the functions that are listed are without, in JSON: those beyond a number asked for, and those below a share.
+#[derive(Serialize)]
+struct LeftOut {
+    functions: usize,
+    #[serde(rename = "self")]
+    own: u64,
+    self_share: f64,
+}
+
+impl LeftOut {
+    fn new(entries: &Entries, shown: &[Entry], sum: u64) -> LeftOut {
+        let own = entries.left_out(shown);
+        LeftOut {
+            functions: entries.functions - shown.len(),
+            own,
+            self_share: share(own, sum),
+        }
+    }
 }
 
 /// Writes JSON: all functions, and with groups those of each.
@@ -59,6 +72,7 @@ pub fn json(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Res
         no_function: u64,
         damaged: bool,
         functions: Vec<Function<'a>>,
+        left_out: LeftOut,
         groups: Option<Vec<Group<'a>>>,
     }
     #[derive(Serialize)]
@@ -68,6 +82,7 @@ pub fn json(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Res
         share: f64,
         no_function: u64,
         functions: Vec<Function<'a>>,
+        left_out: LeftOut,
     }
     let names = &profile.names;
     let least = layout::at_least(options.min_total, profile.total_weight());
@@ -76,35 +91,43 @@ pub fn json(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Res
         .entries(&[&profile.rows], options.sort)
         .at_least(least);
     let list = |entries: &Entries| {
-        let shown = limited(entries, &options);
-        shown
-            .map(|entry| Function::new(names, entry, all.sum))
-            .collect()
+        let shown = entries.limited(options.limit);
+        let functions = shown.iter();
+        let functions = functions.map(|entry| Function::new(names, entry, all.sum));
+        (functions.collect(), LeftOut::new(entries, shown, all.sum))
     };
     let groups = options.by_group.then(|| {
         let groups = groups(profile).into_iter().map(|group| {
             let entries = counter.entries(&group.rows, options.sort).at_least(least);
+            let (functions, left_out) = list(&entries);
             Group {
                 samples: group.weight,
                 share: share(group.weight, all.sum),
                 no_function: entries.of_none,
-                functions: list(&entries),
+                functions,
+                left_out,
                 group: group.name,
             }
         });
         groups.collect()
     });
+    let (functions, left_out) = list(&all);
     let document = Document {
         samples: all.sum,
         no_function: all.of_none,
         damaged: profile.about.is_damaged(),
-        functions: list(&all),
+        functions,
+        left_out,
         groups,
     };
     write_json(&document, out)
 }
 
-/// Writes CSV: a line for each function, or for each function of each group.
+/// What stands in the CSV for the functions below a share.
+const OTHER: &str = "[other]";
+
+/// Writes CSV: a line for each function, or for each function of each group. Where small ones are left out, the last line is what they have
+/// of their own: so the sum is as it is without.
 pub fn csv(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Record<'a> {
@@ -125,7 +148,7 @@ pub fn csv(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Resu
     let mut csv = Csv::new(&COLUMNS, out)?;
     let sum = profile.total_weight();
     let mut list = |name: &str, entries: &Entries| -> io::Result<()> {
-        for entry in limited(entries, &options) {
+        for entry in entries.limited(options.limit) {
             let of = Function::new(&profile.names, entry, sum);
             csv.record(Record {
                 group: cell(name),
@@ -138,6 +161,21 @@ pub fn csv(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Resu
                 file: cell(of.file.unwrap_or("")),
                 line: of.line,
                 function: cell(of.function),
+            })?;
+        }
+        let small = entries.left_out(&entries.list);
+        if small > 0 {
+            csv.record(Record {
+                group: cell(name),
+                group_samples: entries.sum,
+                own: small,
+                self_share: share(small, sum),
+                total: small,
+                total_share: share(small, sum),
+                module: Cow::Borrowed(""),
+                file: Cow::Borrowed(""),
+                line: None,
+                function: Cow::Borrowed(OTHER),
             })?;
         }
         Ok(())
@@ -227,6 +265,58 @@ group,group_samples,self,self_share,total,total_share,module,file,line,function
                 "\"a,b-7\",3,0,0.0,3,0.375",
             ]
         );
+    }
+
+    /// With what is left out the sum is the whole, in JSON and CSV.
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let mut b = Builder::default();
+        let (a, c) = (b.process("a", 7), b.process("c", 8));
+        b.row(a, &["main", "hot"], 80);
+        b.row(a, &["main", "f"], 4);
+        b.row(c, &["g"], 3);
+        b.row(c, &["hot"], 11);
+        b.row(c, &[], 2);
+        let options = Options {
+            limit: None,
+            min_total: 5.0,
+            ..Options::default()
+        };
+        let of = |options| {
+            let (mut text, mut lines) = (Vec::new(), Vec::new());
+            json(&b.profile, options, &mut text).unwrap();
+            csv(&b.profile, options, &mut lines).unwrap();
+            let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            (value, String::from_utf8(lines).unwrap())
+        };
+        let (value, lines) = of(options);
+        assert_eq!(
+            value["left_out"],
+            serde_json::json!({ "functions": 2, "self": 7, "self_share": 0.07 })
+        );
+        let (_, lines) = lines.split_once('\n').unwrap();
+        assert_eq!(
+            lines,
+            ",100,91,0.91,91,0.91,mod,,,hot\n,100,0,0.0,84,0.84,mod,,,main\n,100,7,0.07,7,0.07,,,,[other]\n"
+        );
+        // What a number of functions leaves out is told in JSON alone: so many lines were asked for.
+        let (value, lines) = of(Options {
+            limit: Some(1),
+            by_group: true,
+            min_total: 0.0,
+            ..options
+        });
+        assert_eq!(lines.lines().count(), 3, "{lines}");
+        let left_out = |of: &serde_json::Value| {
+            (
+                of["left_out"]["functions"].clone(),
+                of["left_out"]["self"].clone(),
+            )
+        };
+        assert_eq!(left_out(&value), (3.into(), 7.into()));
+        let groups = &value["groups"];
+        assert_eq!(left_out(&groups[0]), (2.into(), 4.into()));
+        assert_eq!(left_out(&groups[1]), (1.into(), 3.into()));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Options {
     pub sort: Sort,
     /// A list for each group.
     pub by_group: bool,
+    /// Groups at most, the heaviest; `None` leaves none out. Programs get all of them.
+    pub most_groups: Option<usize>,
     /// A column for the source line that has most samples of the function.
     pub lines: bool,
     /// Groups below this share of all samples, in percent, are left out.
@@ -42,6 +44,7 @@ impl Default for Options {
             limit: Some(20),
             sort: Sort::Own,
             by_group: false,
+            most_groups: None,
             lines: false,
             min_percent: 0.0,
             min_total: 0.0,

@@ -21,21 +21,24 @@ pub fn write(profile: &Profile, options: Options, out: &mut dyn Write) -> io::Re
     }
     let all = counter.entries(&[&profile.rows], options.sort);
     let least = layout::at_least(options.min_total, all.sum);
-    let functions = all.list.len();
     let entries = all.at_least(least);
     let rows = rows(profile, &entries, options);
     let mut lines = vec![format!(
         "{} of {}; shares are of {}",
         rows.len(),
-        counted(functions, "function"),
+        counted(entries.functions, "function"),
         counted(entries.sum, "sample")
     )];
-    if entries.list.len() < functions {
+    let small = entries.functions - entries.list.len();
+    if small > 0 {
+        let own = entries.left_out(&entries.list);
         lines.push(format!(
-            "{} below {} % in all {} left out",
-            counted(functions - entries.list.len(), "function"),
+            "{} below {} % in all {} left out, {} ({:.2} %) in them",
+            counted(small, "function"),
             options.min_total,
-            are(functions - entries.list.len())
+            are(small),
+            counted(own, "sample"),
+            percent(own, entries.sum)
         ));
     }
     lines.extend(of_none(entries.of_none));
@@ -56,10 +59,9 @@ fn of_groups(
     let groups = groups(profile);
     let total = profile.total_weight();
     let least = layout::at_least(options.min_percent, total);
-    let shown: Vec<_> = groups
-        .iter()
-        .filter(|group| group.weight >= least)
-        .collect();
+    let shown = groups.iter().filter(|group| group.weight >= least);
+    let most = options.most_groups.unwrap_or(usize::MAX);
+    let shown: Vec<_> = shown.take(most).collect();
     let mut lines = vec![format!(
         "{} of {}; shares are of {}",
         shown.len(),
@@ -67,12 +69,20 @@ fn of_groups(
         counted(total, "sample")
     )];
     if shown.len() < groups.len() {
-        let rest = groups.iter().filter(|group| group.weight < least);
+        // The heaviest are first.
+        let rest = groups.iter().skip(shown.len());
         let rest = rest.fold(0u64, |sum, group| sum.saturating_add(group.weight));
+        let below = match shown.len() < most {
+            true => format!("below {} % ", options.min_percent),
+            false => String::new(),
+        };
+        let hint = match options.most_groups {
+            Some(_) => "; --min-percent 0 shows all",
+            None => "",
+        };
         lines.push(format!(
-            "{} below {} % {} left out, {} ({:.2} %)",
+            "{} {below}{} left out, {} ({:.2} %){hint}",
             counted(groups.len() - shown.len(), "group"),
-            options.min_percent,
             are(groups.len() - shown.len()),
             counted(rest, "sample"),
             percent(rest, total)
@@ -83,10 +93,9 @@ fn of_groups(
     for group in shown {
         let entries = counter.entries(&group.rows, options.sort);
         of_none_sum = of_none_sum.saturating_add(entries.of_none);
-        let functions = entries.list.len();
         let entries = entries.at_least(layout::at_least(options.min_total, total));
         let rows = rows(profile, &entries, options);
-        tables.push((group, rows, functions));
+        tables.push((group, rows, entries.functions));
     }
     lines.extend(of_none(of_none_sum));
     layout::head(lines, options.style, out)?;
@@ -135,10 +144,7 @@ struct Line {
 
 fn rows(profile: &Profile, entries: &Entries, options: Options) -> Vec<Line> {
     let text = |name| text::escaped(profile.names.text(name)).into_owned();
-    let shown = entries
-        .list
-        .iter()
-        .take(options.limit.unwrap_or(usize::MAX));
+    let shown = entries.limited(options.limit).iter();
     shown
         .map(
             |Entry {
@@ -339,6 +345,40 @@ small-8  19 samples, 19.00 %, 2 of 2 functions
      0    0.00%     19   19.00%  mod     main
 ";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    /// Hundreds of processes are no table for each; which are not there, and how to see them, is told.
+    #[test]
+    fn no_more_groups_than_asked_for_and_how_to_see_the_others() {
+        let mut b = Builder::default();
+        for pid in 0..7 {
+            let p = b.process("job", pid);
+            b.row(p, &["main"], 20 - u64::from(pid));
+        }
+        let options = Options {
+            by_group: true,
+            most_groups: Some(5),
+            min_percent: 0.5,
+            ..Options::default()
+        };
+        let text = render(&b.profile, options);
+        assert!(
+            text.contains(
+                "# 5 of 7 groups; shares are of 119 samples\n\
+                 # 2 groups are left out, 29 samples (24.37 %); --min-percent 0 shows all\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("job-4 ") && !text.contains("job-5 "),
+            "{text}"
+        );
+        let all = Options {
+            most_groups: None,
+            min_percent: 0.0,
+            ..options
+        };
+        assert!(render(&b.profile, all).contains("# 7 of 7 groups;"));
     }
 
     #[test]

@@ -33,6 +33,12 @@ impl Record {
             Label::Group(name) => ("group", name.to_owned(), none.2),
             Label::Asked => match of.found().map(|found| &found.names[..]) {
                 Some([name]) => ("asked", name.clone(), none.2),
+                // Of no samples: what was asked for, as it was asked for.
+                Some([]) => (
+                    "asked",
+                    of.found().map_or(none.1, |f| f.asked.clone()),
+                    none.2,
+                ),
                 _ => ("asked", none.1, none.2),
             },
             Label::LeftOut(_) => ("left_out", none.1, none.2),

@@ -30,6 +30,11 @@ impl<'d> Extent<'d> {
         true
     }
 
+    /// Whether it says where the code is, though that may be nowhere.
+    pub fn is_told(&self) -> bool {
+        self.ranges.is_some() || (self.low.is_some() && self.high.is_some())
+    }
+
     /// The ranges. Code that the linker has thrown away begins at 0 or beyond everything and has none.
     pub fn resolve(
         self,

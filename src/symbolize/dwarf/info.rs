@@ -6,7 +6,7 @@ use gimli::{DwarfPackage, DwoId, SectionId, UnitHeader};
 use hashbrown::HashMap;
 
 use super::unit::{Call, DieAt, UnitData};
-use super::{Slice, broken};
+use super::{Slice, abbreviations, broken};
 use crate::profile::{NameId, Names, SourceLine};
 use crate::symbolize::flat::Flat;
 use crate::symbolize::sections::Sections;
@@ -22,6 +22,11 @@ pub(super) struct Info<'d> {
     headers: Vec<UnitHeader<Slice<'d>>>,
     sup_headers: Vec<UnitHeader<Slice<'d>>>,
     by_address: Flat<u32>,
+    /// Units that do not say where their code is.
+    unplaced: Vec<u32>,
+    /// Where it is, by their functions. To find out costs reading all of them: only when an address is in no other unit.
+    by_function: Option<Flat<u32>>,
+    abbreviations: abbreviations::Tables,
     units: HashMap<(bool, u32), Rc<UnitData<'d>>>,
     /// Values of what the parent of a split unit knows.
     inherited: Option<Inherited>,
@@ -67,7 +72,7 @@ impl<'d> Info<'d> {
         }
         let all = headers(&dwarf).map_err(broken)?;
         let mut info = Info::new(dwarf, all, sup_headers);
-        info.index().map_err(broken)?;
+        info.index();
         Ok(info)
     }
 
@@ -93,9 +98,11 @@ impl<'d> Info<'d> {
             dwarf.make_dwo(&parent);
             dwarf
         };
-        let mut found = None;
+        let (mut found, mut roots) = (None, abbreviations::Roots::default());
         for header in headers(&dwarf).map_err(broken)? {
-            if UnitData::read(&dwarf, header).map_err(broken)?.unit.dwo_id == Some(wanted.id) {
+            let root = roots.of(&dwarf, &header).map_err(broken)?;
+            let unit = UnitData::read(&dwarf, header, root).map_err(broken)?;
+            if unit.unit.dwo_id == Some(wanted.id) {
                 found = Some(header);
                 break;
             }
@@ -117,34 +124,63 @@ impl<'d> Info<'d> {
             headers,
             sup_headers,
             by_address: Flat::default(),
+            unplaced: Vec::new(),
+            by_function: None,
+            abbreviations: abbreviations::Tables::default(),
             units: HashMap::new(),
             inherited: None,
             names: HashMap::new(),
         }
     }
 
-    /// Finds out which unit is where.
-    fn index(&mut self) -> Result<(), gimli::Error> {
-        let mut ranges = Vec::new();
+    /// Finds out which unit is where, as far as their roots say.
+    fn index(&mut self) {
+        let (mut ranges, mut roots) = (Vec::new(), abbreviations::Roots::default());
         for (number, header) in self.headers.iter().enumerate() {
             let number = number as u32;
             // A unit that cannot be read has no addresses; others can have them.
-            let Ok(unit) = UnitData::read(&self.dwarf, *header) else {
+            let root = roots.of(&self.dwarf, header);
+            let Ok(unit) = root.and_then(|root| UnitData::read(&self.dwarf, *header, root)) else {
                 continue;
             };
-            let mut own = unit.ranges.clone();
-            if own.is_empty() && unit.split.is_none() && may_have_code(header) {
-                own = unit.function_ranges(&self.dwarf).unwrap_or_default();
+            match unit.ranges {
+                Some(own) => {
+                    ranges.extend(own.into_iter().map(|(begin, end)| (begin, end, number)))
+                }
+                None if unit.split.is_none() && may_have_code(header) => self.unplaced.push(number),
+                None => {}
             }
-            ranges.extend(own.into_iter().map(|(begin, end)| (begin, end, number)));
         }
         self.by_address = Flat::new(ranges);
-        Ok(())
     }
 
     /// The unit that covers an address.
-    pub fn unit_at(&self, address: u64) -> Option<u32> {
-        self.by_address.find(address).map(|(_, unit)| unit)
+    pub fn unit_at(&mut self, address: u64) -> Option<u32> {
+        let found = self.by_address.find(address);
+        let found = found.or_else(|| match &self.by_function {
+            Some(known) => known.find(address),
+            None => {
+                let known = self.place_others();
+                self.by_function.insert(known).find(address)
+            }
+        });
+        found.map(|(_, unit)| unit)
+    }
+
+    /// Where the functions of the units are that do not say it themselves.
+    fn place_others(&mut self) -> Flat<u32> {
+        let mut ranges = Vec::new();
+        for number in std::mem::take(&mut self.unplaced) {
+            let Some(header) = self.headers.get(number as usize) else {
+                continue;
+            };
+            let table = self.abbreviations.of(&self.dwarf, false, header);
+            let unit = table.and_then(|table| UnitData::read(&self.dwarf, *header, table));
+            let own = unit.and_then(|unit| unit.function_ranges(&self.dwarf));
+            let own = own.unwrap_or_default().into_iter();
+            ranges.extend(own.map(|(begin, end)| (begin, end, number)));
+        }
+        Flat::new(ranges)
     }
 
     /// Where the functions of a unit are, if not here.
@@ -251,10 +287,12 @@ impl<'d> Info<'d> {
         };
         let header = headers.get(number as usize);
         let header = header.ok_or(gimli::Error::NoEntryAtGivenOffset(0))?;
-        let mut data = match (sup, self.dwarf.sup()) {
-            (true, Some(dwarf)) => UnitData::read(dwarf, *header)?,
-            _ => UnitData::read(&self.dwarf, *header)?,
+        let dwarf = match (sup, self.dwarf.sup()) {
+            (true, Some(dwarf)) => dwarf,
+            _ => &self.dwarf,
         };
+        let table = self.abbreviations.of(dwarf, sup, header)?;
+        let mut data = UnitData::read(dwarf, *header, table)?;
         if let Some(inherited) = &self.inherited {
             data.unit.low_pc = inherited.low_pc;
             data.unit.addr_base = inherited.addr_base;
@@ -307,9 +345,7 @@ fn part(sections: &Sections, id: SectionId) -> Result<Slice<'_>, Problem> {
 
 fn load(sections: &Sections) -> Result<gimli::Dwarf<Slice<'_>>, String> {
     sections.inflate(|id| id != SectionId::DebugLine);
-    let mut dwarf = gimli::Dwarf::load(|id| part(sections, id)).map_err(|problem| problem.0)?;
-    dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
-    Ok(dwarf)
+    gimli::Dwarf::load(|id| part(sections, id)).map_err(|problem| problem.0)
 }
 
 /// Headers of all units, in the order of their offsets.

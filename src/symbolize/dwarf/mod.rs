@@ -4,10 +4,13 @@
 //! inlined into one function), and line tables only when lines are wanted. What was read is kept up to a limit, so
 //! addresses should come sorted.
 
+mod abbreviations;
 mod extent;
 mod info;
 mod lines;
 mod names;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 use std::rc::Rc;
@@ -100,7 +103,9 @@ impl DebugInfo {
 
     /// What is at `address`, with lines or without. All calls must be given the same `names`.
     pub fn find(&mut self, address: u64, lines: bool, names: &mut Names) -> Option<Found> {
-        let unit = self.info.with_dependent(|_, info| info.unit_at(address))?;
+        let unit = self
+            .info
+            .with_dependent_mut(|_, info| info.unit_at(address))?;
         let answer = match self.split(unit) {
             Some(split) => split.with_dependent_mut(|_, info| info.function_at(0, address, names)),
             None => self

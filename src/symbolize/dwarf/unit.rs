@@ -2,11 +2,12 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use gimli::{
-    Abbreviation, AttributeValue, DebugInfoOffset, DebugLineOffset, DebugLocListsBase,
-    DebugRngListsBase, DebugStrOffsetsBase, DwoId, EntriesRaw, Unit, UnitHeader, UnitOffset,
-    UnitType,
+    Abbreviation, Abbreviations, AttributeValue, DebugInfoOffset, DebugLineOffset,
+    DebugLocListsBase, DebugRngListsBase, DebugStrOffsetsBase, DwoId, EntriesRaw, Unit, UnitHeader,
+    UnitOffset, UnitType,
 };
 use hashbrown::HashMap;
 
@@ -28,8 +29,8 @@ pub(super) struct DieAt {
 /// A unit with what of it has been read.
 pub(super) struct UnitData<'d> {
     pub unit: Unit<Slice<'d>>,
-    /// Address ranges, as far as the root says.
-    pub ranges: Vec<(u64, u64)>,
+    /// Address ranges that the root gives; `None`: it does not say.
+    pub ranges: Option<Vec<(u64, u64)>>,
     /// Where its line table is.
     pub line_program: Option<DebugLineOffset>,
     /// Its functions are in another file: the ID of the unit there, and the file's name.
@@ -79,15 +80,16 @@ pub(super) struct Hit {
 }
 
 impl<'d> UnitData<'d> {
-    /// Reads the root of a unit. Unlike gimli's own constructor it leaves line tables alone: a report without lines does
-    /// not read them, and a broken one costs lines, not names.
+    /// Reads the root of a unit, of which `abbreviations` has the declaration. Unlike gimli's own constructor it leaves line
+    /// tables alone: a report without lines does not read them, and a broken one costs lines, not names.
     pub fn read(
         dwarf: &Dwarf<'d>,
         header: UnitHeader<Slice<'d>>,
+        abbreviations: Arc<Abbreviations>,
     ) -> Result<UnitData<'d>, gimli::Error> {
         let (encoding, file_type) = (header.encoding(), dwarf.file_type);
         let mut unit = Unit {
-            abbreviations: dwarf.abbreviations(&header)?,
+            abbreviations,
             name: None,
             comp_dir: None,
             low_pc: 0,
@@ -159,7 +161,7 @@ impl<'d> UnitData<'d> {
         {
             unit.low_pc = address;
         }
-        let mut ranges = Vec::new();
+        let (is_told, mut ranges) = (extent.is_told(), Vec::new());
         let mut budget = MAX_RANGES;
         extent.resolve(dwarf, &unit, &mut budget, |begin, end| {
             ranges.push((begin, end));
@@ -171,7 +173,7 @@ impl<'d> UnitData<'d> {
         };
         Ok(UnitData {
             unit,
-            ranges,
+            ranges: is_told.then_some(ranges),
             line_program,
             split,
             scoped,

@@ -1,15 +1,18 @@
 //! Who is compared: how each is started, and what it has recorded.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::support::measured::Running;
 use crate::workload::{Mix, ROOT};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,6 +48,8 @@ pub struct Recorded {
     pub lost: u64,
     /// The share of samples with a stack that reaches the thread's first function.
     pub to_root: Option<f64>,
+    /// When the first sample was taken, in seconds since 1970.
+    pub first: Option<f64>,
 }
 
 impl Contender {
@@ -197,26 +202,39 @@ impl Contender {
             report.args(["report", "--folded"]);
             report
         };
-        let output = command.arg(capture).stderr(Stdio::null()).output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let counts: Vec<(u64, bool)> = if self.is_perf() {
-            // Stacks are apart by an empty line.
-            let stacks = text.split("\n\n").filter(|stack| !stack.trim().is_empty());
-            let is_root = |line: &str| line.split_whitespace().nth(1) == Some(ROOT);
-            stacks
-                .map(|stack| (1, stack.lines().any(is_root)))
-                .collect()
-        } else {
-            let line = |line: &str| {
-                let (stack, count) = line.rsplit_once(' ')?;
-                let reaches = stack.split(';').any(|frame| frame == ROOT);
-                Some((count.parse().ok()?, reaches))
+        command.arg(capture).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut running = Running::start(&mut command)?;
+        let pipe = running.child().and_then(|child| child.stdout.take());
+        // Line by line: what perf prints is hundreds of megabytes.
+        let lines = BufReader::with_capacity(1 << 16, pipe.context("no pipe")?).split(b'\n');
+        let (mut all, mut whole) = (0, 0);
+        // Of the stack under way, which for perf is several lines.
+        let (mut count, mut reaches) = (0, false);
+        for line in lines {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim();
+            let ends = if self.is_perf() {
+                // Stacks are apart by an empty line.
+                count |= u64::from(!line.is_empty());
+                reaches |= line.split_whitespace().nth(1) == Some(ROOT);
+                line.is_empty()
+            } else {
+                let (stack, number) = line.rsplit_once(' ').unwrap_or_default();
+                count = number.parse().unwrap_or(0);
+                reaches = stack.split(';').any(|frame| frame == ROOT);
+                true
             };
-            text.lines().filter_map(line).collect()
-        };
-        let all: u64 = counts.iter().map(|(count, _)| count).sum();
-        let whole = counts.iter().filter(|(_, reaches)| *reaches);
-        let whole: u64 = whole.map(|(count, _)| count).sum();
+            if ends {
+                all += count;
+                whole += if reaches { count } else { 0 };
+                (count, reaches) = (0, false);
+            }
+        }
+        all += count;
+        whole += if reaches { count } else { 0 };
+        running.finish()?;
         Ok((all > 0).then(|| whole as f64 / all as f64))
     }
 
@@ -237,9 +255,13 @@ fn in_capture(profiler: &Path, capture: &Path) -> Result<Recorded> {
         let number = info[name].as_u64();
         number.with_context(|| format!("profiler info says nothing of {name}"))
     };
+    let first = info["first_sample"].as_str().map(str::parse::<Timestamp>);
     Ok(Recorded {
         samples: number("samples")?,
         lost: number("lost")?,
+        first: first
+            .transpose()?
+            .map(|time| time.as_nanosecond() as f64 / 1e9),
         ..Recorded::default()
     })
 }

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 mod contender;
 mod folding;
+mod kernel;
 mod run;
 #[path = "../support/mod.rs"]
 mod support;

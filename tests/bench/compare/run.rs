@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::contender::{BareEvents, Contender, Recorded, Tools};
+use crate::kernel::KernelMemory;
 use crate::support::measured::{Running, Used};
 use crate::workload::{Done, Mix, Workload};
 
@@ -26,6 +27,10 @@ pub struct Run {
     /// Of the recorder's process, from its start to its end.
     pub recorder: Used,
     pub recorded: Recorded,
+    /// Seconds from its start to the first sample, where the capture tells that.
+    pub start_up: Option<f64>,
+    /// What the kernel keeps for it.
+    pub kernel: KernelMemory,
     /// Samples there should be: CPU time of what was recorded, times the rate.
     pub expected: f64,
     /// CPU seconds the host took meanwhile: what is measured then is worth less.
@@ -42,6 +47,12 @@ pub fn recorded(window: f64) -> f64 {
 /// Seconds a run takes, about.
 pub fn seconds(window: f64) -> f64 {
     recorded(window) + window + 2.0 * REST + 0.7
+}
+
+/// Seconds since 1970.
+fn wall_time() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
 }
 
 fn wait(seconds: f64) {
@@ -112,6 +123,8 @@ pub fn run(
     let mut off = window(workload, seconds / 2.0)?;
     let (began, before) = (Instant::now(), sampled(workload)?);
     let asked = recorded(seconds);
+    let mut kernel = KernelMemory::default();
+    let mut started = 0.0;
     let (on, recorder, recorded) =
         match contender.command(tools, workload.mix, workload.pid(), hz, asked)? {
             None => {
@@ -122,9 +135,11 @@ pub fn run(
                 (on, Used::default(), Recorded::default())
             }
             Some(mut command) => {
+                started = wall_time();
                 let recorder = Running::start(&mut command)?;
                 wait(SETTLE);
                 let on = window(workload, seconds)?;
+                kernel = KernelMemory::of(recorder.pid());
                 let (used, status) = recorder.finish()?;
                 ensure!(status.success(), "{}", contender.said(tools));
                 (on, used, contender.recorded(tools, workload.mix)?)
@@ -144,7 +159,9 @@ pub fn run(
         round,
         slow_down: slow_down(&off, &on),
         recorder,
+        start_up: recorded.first.map(|first| first - started),
         recorded,
+        kernel,
         expected: hz as f64 * cpu / wall * asked,
         stolen: spent()?.stolen - stolen,
         off,

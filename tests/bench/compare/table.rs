@@ -20,6 +20,8 @@ pub fn compare(runs: &[Run], contenders: &[Contender]) -> Value {
             summary["recorder_cpu"] = json!(of(|run| run.recorder.cpu));
             summary["recorder_wall"] = json!(of(|run| run.recorder.wall));
             summary["peak_rss"] = json!(of(|run| run.recorder.rss as f64));
+            summary["start_up"] = json!(Summary::of(own().filter_map(|run| run.start_up)));
+            summary["kernel_memory"] = json!(of(|run| run.kernel.sum() as f64));
             summary["bytes"] = json!(of(|run| run.recorded.bytes as f64));
             summary["samples"] = json!(of(|run| run.recorded.samples as f64));
             summary["samples_of_expected"] =
@@ -46,6 +48,7 @@ pub fn compare(runs: &[Run], contenders: &[Contender]) -> Value {
                 "above_floor": ratio("above_floor"),
                 "recorder_cpu": ratio("recorder_cpu"),
                 "peak_rss": ratio("peak_rss"),
+                "kernel_memory": ratio("kernel_memory"),
                 "bytes": ratio("bytes"),
                 "bytes_a_sample": ratio("bytes_a_sample"),
             }),
@@ -71,14 +74,16 @@ fn above_floor(runs: &[Run], contender: Contender) -> Vec<f64> {
 /// Prints what [`compare`] has found.
 pub fn print(compared: &Value, contenders: &[Contender]) {
     println!(
-        "{:<22} {:>18} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>8} {:>6}",
+        "{:<22} {:>18} {:>9} {:>7} {:>12} {:>9} {:>12} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6}",
         "",
         "slow-down (mean, sd)",
         "p95",
         "median",
         "above floor",
+        "start-up",
         "recorder CPU",
         "peak RSS",
+        "in kernel",
         "B/sample",
         "of exp.",
         "to root",
@@ -95,14 +100,16 @@ pub fn print(compared: &Value, contenders: &[Contender]) {
         let mean = show(percent("slow_down", "mean"), " %", 2);
         let sd = show(percent("slow_down", "deviation"), " %", 2);
         println!(
-            "{:<22} {:>18} {:>9} {:>7} {:>12} {:>12} {:>9} {:>9} {:>9} {:>8} {:>6}",
+            "{:<22} {:>18} {:>9} {:>7} {:>12} {:>9} {:>12} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6}",
             contender.says(),
             format!("{mean}, {sd}"),
             show(percent("slow_down", "p95"), " %", 2),
             show(percent("slow_down", "median"), " %", 2),
             show(percent("above_floor", "median"), " %", 2),
+            show(median("start_up").map(|s| s * 1e3), " ms", 0),
             show(median("recorder_cpu"), " s", 3),
             show(median("peak_rss").map(|b| b / 1e6), " MB", 1),
+            show(median("kernel_memory").map(|b| b / 1e6), " MB", 2),
             show(median("bytes_a_sample"), "", 1),
             show(percent("samples_of_expected", "median"), " %", 1),
             show(percent("to_root", "median"), " %", 2),
@@ -120,11 +127,12 @@ pub fn print(compared: &Value, contenders: &[Contender]) {
             None => "-".into(),
         };
         println!(
-            "profiler / {other}: slow-down {}, above floor {}, recorder CPU {}, peak RSS {}, bytes {}, bytes a sample {}",
+            "profiler / {other}: slow-down {}, above floor {}, recorder CPU {}, peak RSS {}, in kernel {}, bytes {}, bytes a sample {}",
             of("slow_down"),
             of("above_floor"),
             of("recorder_cpu"),
             of("peak_rss"),
+            of("kernel_memory"),
             of("bytes"),
             of("bytes_a_sample"),
         );

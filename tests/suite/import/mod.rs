@@ -121,6 +121,41 @@ fn functions_have_their_names_and_the_kernel_of_another_machine_none() {
     }
 }
 
+/// Without --sample-cpu perf does not say on which CPU: no view takes that for CPU 0.
+#[test]
+fn a_cpu_that_is_not_known_is_no_cpu() {
+    let cpus = |name: &str, view: &[&str]| {
+        let run = report(&golden(name), view);
+        (run.out.clone(), run.err.clone(), run.ok())
+    };
+    let (standard, ..) = cpus("family.data", &["--standard"]);
+    assert!(
+        standard.matches(" [cpu ?] cpu-clock").count() >= 80,
+        "{standard}"
+    );
+    assert!(!standard.contains("[cpu 0]"));
+    let (folded, err, _) = cpus("family.data", &["--folded", "--by", "cpu"]);
+    assert!(
+        folded.lines().all(|line| line.starts_with("cpu ?;")),
+        "{folded}"
+    );
+    assert!(
+        err.contains("CPUs: perf did not record them (--sample-cpu does)"),
+        "{err}"
+    );
+    let (nothing, err, _) = cpus("family.data", &["--folded", "--cpu", "0"]);
+    assert!(
+        nothing.is_empty()
+            && err.contains("no sample is of CPU 0; there are (with their samples) ?: "),
+        "{err}"
+    );
+    let (script, ..) = cpus("family.data", &["--perf-script"]);
+    let head = script.lines().next().unwrap();
+    assert!(!head.contains(" [0") && head.contains('/'), "{head}");
+    let (known, ..) = cpus("calls.data", &["--standard"]);
+    assert!(known.contains("[cpu ") && !known.contains("[cpu ?]"));
+}
+
 /// The clock that was recorded gives times of day; else the file's own time does, which is said.
 #[test]
 fn times_of_day_are_those_of_the_recording() {

@@ -1,6 +1,7 @@
 //! Files that views are written to: they take the place of their like, and of nothing else.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -68,6 +69,140 @@ fn a_file_of_another_kind_is_never_replaced() {
             Run::of(profiler(output).arg(&path).arg(&capture)).ok();
         }
         assert!(!fs::read(&path).unwrap().is_empty(), "{output:?}");
+    }
+}
+
+/// SVG and HTML of other programs, also of those that draw flame graphs, and scripts that read like folded stacks.
+#[test]
+fn what_only_looks_like_ours_is_never_replaced() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    let inferno = "<?xml version=\"1.0\" standalone=\"no\"?><!DOCTYPE svg PUBLIC \"-//W3C//DTD SVG 1.1//EN\" \"x\">\
+                   <svg version=\"1.1\" width=\"1200\" height=\"94\" onload=\"init(evt)\"><!--Flame graph stack visualization.-->\
+                   <g id=\"legend\"/></svg>";
+    for (name, content, options) in [
+        ("other.svg", inferno, &["--flamegraph"][..]),
+        (
+            "logo.svg",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\"/>",
+            &["--flamegraph"],
+        ),
+        (
+            "logo.svg",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\"/>",
+            &["--diff", "run.bprof", "--flamegraph"],
+        ),
+        (
+            "index.html",
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<title>x</title>",
+            &["--html"],
+        ),
+        ("run.sh", "cd /srv; ./server 8080\n", &["--folded", "-o"]),
+        (
+            "waits",
+            "stop;sleep 3\nstart;sleep 1\n",
+            &["--folded", "-o"],
+        ),
+        ("data.csv", "b;c 1\na;b 2\n", &["-o"]),
+    ] {
+        let path = bench.capture(name, content.as_bytes());
+        let run = Run::of(
+            profiler(options)
+                .arg(&path)
+                .arg(&capture)
+                .current_dir(bench.dir.path()),
+        );
+        assert_eq!(run.code, Some(1), "{name}");
+        let told = format!("{name}: it is there and no ");
+        assert!(run.err.contains(&told), "{name}: {}", run.err);
+        assert_eq!(fs::read(&path).unwrap(), content.as_bytes(), "{name}");
+    }
+}
+
+/// Pictures and pages of before they had a mark are ours still.
+#[test]
+fn older_pictures_are_ours() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    let marks = [
+        "<!-- drawn by profiler report -->",
+        "<meta name=\"generator\" content=\"profiler report\">\n",
+    ];
+    let nothing = ["--comm", "nobody", "--flamegraph"];
+    let compared = ["--diff", "run.bprof", "--flamegraph"];
+    for options in [&["--flamegraph"][..], &["--html"], &nothing, &compared] {
+        let path = bench.path("out");
+        let draw = || {
+            let mut command = profiler(options);
+            command
+                .arg(&path)
+                .arg(&capture)
+                .current_dir(bench.dir.path());
+            Run::of(&mut command).ok();
+            fs::read_to_string(&path).unwrap()
+        };
+        let ours = draw();
+        let older = marks
+            .iter()
+            .fold(ours.clone(), |text, mark| text.replace(mark, ""));
+        assert_eq!(
+            ours.len() - older.len(),
+            match options[0] {
+                "--html" => marks[1].len(),
+                _ => marks[0].len(),
+            }
+        );
+        fs::write(&path, older).unwrap();
+        assert_eq!(draw(), ours);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// On a terminal, which `script` makes, what was written is told with its size and what opens it; in a pipe nothing is.
+#[test]
+fn what_was_written_is_told_on_a_terminal() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    let program = profiler::<&str>(&[]).get_program().to_owned();
+    for (options, opened) in [
+        ("--flamegraph out", "; open it in a browser"),
+        ("--html out", "; open it in a browser"),
+        ("--pprof out", "; open it with: go tool pprof -http : out"),
+        ("--firefox out", "; load it at https://profiler.firefox.com"),
+        (
+            "--speedscope out",
+            "; load it at https://www.speedscope.app",
+        ),
+        (
+            "--diff run.bprof --flamegraph out",
+            "; open it in a browser",
+        ),
+        ("--tree -o out", ""),
+    ] {
+        let command = format!("'{}' report {options} run.bprof", program.display());
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]);
+        let run = Run::of(script.current_dir(bench.dir.path()).stdin(Stdio::null()));
+        assert_eq!(run.code, Some(0), "{options}: {}{}", run.out, run.err);
+        let size = fs::metadata(bench.path("out")).unwrap().len();
+        let told: Vec<&str> = run
+            .out
+            .lines()
+            .filter(|line| line.starts_with("wrote "))
+            .collect();
+        let [told] = told[..] else {
+            panic!("{options}: {}", run.out);
+        };
+        assert!(
+            told.starts_with("wrote out (") && told.trim_end().ends_with(&format!("B){opened}")),
+            "{told}"
+        );
+        assert!(size < 1024 || told.contains("KiB"), "{size}: {told}");
+        let mut piped = profiler(&options.split(' ').collect::<Vec<_>>());
+        let piped = Run::of(piped.arg(&capture).current_dir(bench.dir.path()));
+        assert!(!piped.err.contains("wrote "), "{}", piped.err);
+        piped.ok();
+        fs::remove_file(bench.path("out")).unwrap();
     }
 }
 

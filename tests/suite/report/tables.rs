@@ -188,6 +188,36 @@ fn what_grew_is_told_whatever_names_say() {
     }
 }
 
+/// What a comparison is not: one message, wrong usage.
+#[test]
+fn comparisons_have_no_trees_and_pages() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    let page = bench.path("out.html");
+    let page = page.to_str().unwrap();
+    for options in [
+        &["--tree"][..],
+        &["--callers", "mid"],
+        &["--html", page],
+        &["--addresses"],
+    ] {
+        let mut command = profiler(options);
+        let run = Run::of(command.arg("--diff").arg(&capture).arg(&capture));
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{options:?}");
+        let told = run.err.lines().next().unwrap();
+        assert!(
+            told.starts_with("error: the argument '") && told.contains(options[0]),
+            "{told}"
+        );
+        assert!(
+            run.err.contains("\nUsage: profiler report [VIEW] "),
+            "{}",
+            run.err
+        );
+    }
+    assert!(!std::path::Path::new(page).exists());
+}
+
 #[test]
 fn the_same_capture_twice_has_no_change() {
     let bench = Bench::new();
@@ -234,7 +264,14 @@ fn what_cannot_be_compared_is_refused() {
     let none = bench.capture("none.bprof", &Scene::new().finish());
     for (first, second) in [(&before, &none), (&none, &before), (&none, &none)] {
         let text = compared(first, second).ok();
-        assert!(text.contains("# one of them has no samples"), "{text}");
+        assert!(
+            text.contains("# nothing to compare: ") && text.contains("\n\nnothing to compare: "),
+            "{text}"
+        );
+        assert!(
+            !text.contains("more self time") && !text.contains("another share"),
+            "{text}"
+        );
         let svg = bench.path("none.svg");
         let mut command = profiler(&["--diff"]);
         Run::of(command.arg(first).arg("--flamegraph").arg(&svg).arg(second)).ok();
@@ -280,10 +317,18 @@ fn a_table_without_small_functions_has_the_same_numbers() {
     let (all, large) = (csv(&[]), csv(&["--min-percent", "5"]));
     let expected: Vec<String> = all.iter().filter(|l| share(l) >= 0.05).cloned().collect();
     assert!(expected.len() > 3 && expected.len() < all.len(), "{all:?}");
+    // The last line is what is left out, and so the sum is as it was.
+    let (other, large) = large.split_last().unwrap();
+    assert!(other.ends_with(",,,,[other]"), "{other}");
     assert_eq!(large, expected);
+    let own = |line: &String| -> u64 { line.split(',').nth(2).unwrap().parse().unwrap() };
+    let sum = |lines: &[String]| lines.iter().map(own).sum::<u64>();
+    assert_eq!(sum(large) + own(other), sum(&all));
     let text = table(&["--min-percent", "5"]);
     let left_out = all.len() - expected.len();
-    let told = format!("# {left_out} functions below 5 % in all are left out\n");
+    let told = format!(
+        "# {left_out} functions below 5 % in all are left out, 1 sample (0.41 %) in them\n"
+    );
     assert!(text.contains(&told), "{text}");
 }
 

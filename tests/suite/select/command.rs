@@ -1,7 +1,9 @@
 //! Selections as people give them: what is printed, said and refused.
 
 use std::fs;
+use std::path::Path;
 
+use crate::golden::of_version;
 use crate::report::fixture::{Bench, Run, Taken, profiler, usual};
 use crate::select::scene;
 
@@ -333,4 +335,63 @@ fn what_there_is_is_told_safely() {
         assert!(!text.contains('\u{1b}'), "{text}");
     }
     fs::remove_file(capture).unwrap();
+}
+
+/// A name that cannot be wrong, because there is nothing it could be of, is no failure: the report says why there is nothing.
+#[test]
+fn callers_of_nothing_are_an_empty_report() {
+    let bench = Bench::new();
+    let capture = bench.capture("run.bprof", &usual(&bench.elf).finish());
+    for view in ["--callers", "--callees"] {
+        let run = Run::report(&["--comm", "nobody", view, "leaf"], &capture);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        assert!(run.out.contains("\n      0    0.00%"), "{}", run.out);
+        let why = "profiler: nothing is selected: no sample is of thread name nobody; there are ";
+        assert!(run.err.starts_with(why), "{}", run.err);
+        let run = Run::report(&["--comm", "nobody", view, "leaf", "--json"], &capture);
+        let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(
+            (&value["samples"], &value["nodes"][0]["function"]),
+            (&0.into(), &"leaf".into())
+        );
+    }
+    let run = Run::report(&["--callers", "nobody"], &capture);
+    assert_eq!(run.code, Some(1));
+}
+
+/// A merged capture has one event at several rates. What the refusal to compare them advises works, also against another rate.
+#[test]
+fn rates_of_one_event_are_told_apart() {
+    let merged = of_version("v1.4", "hosts.bprof");
+    let plain = of_version("v1.2", "calls.bprof");
+    let compared = |options: &[&str], before: &Path, after: &Path| {
+        Run::of(profiler(options).arg("--diff").arg(before).arg(after))
+    };
+    let refused = compared(&[], &merged, &merged);
+    assert_eq!(refused.code, Some(1));
+    let (_, advised) = refused.err.trim().rsplit_once("--event ").unwrap();
+    assert_eq!(advised, "cpu-clock@99Hz", "{}", refused.err);
+    let same = compared(&["--event", advised], &merged, &merged).ok();
+    assert!(
+        same.contains("selected: event cpu-clock@99Hz: 30 of 298 samples"),
+        "{same}"
+    );
+    let other = compared(
+        &["--event", "cpu-clock@49Hz,cpu-clock@99Hz"],
+        &plain,
+        &merged,
+    );
+    assert_eq!(other.code, Some(1), "merged has both: {}", other.out);
+    let other = compared(&["--event", "cpu-clock@99Hz"], &plain, &merged).ok();
+    assert!(
+        other.contains("before 1.60 s of CPU time, 158 samples; after "),
+        "{other}"
+    );
+    let none = Run::report(&["--event", "cpu-clock@7Hz"], &plain);
+    assert!(
+        none.err
+            .contains("there are (with their samples) cpu-clock@99Hz: 158"),
+        "{}",
+        none.err
+    );
 }

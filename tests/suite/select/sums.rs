@@ -252,7 +252,7 @@ fn each_question_selects_what_it_says() {
                     cpus: vec![1..=1, 3..=9],
                     ..Selection::default()
                 },
-                Box::new(|s| s.cpu == 1 || s.cpu == 3),
+                Box::new(|s| matches!(s.cpu, Some(1 | 3))),
             ),
             (
                 Selection {
