@@ -188,7 +188,9 @@ pub(super) fn open_again(process: Pid, mapping: &Mapping) -> Option<File> {
     let same = match (&file.build_id, file.version) {
         (Some(build_id), _) => read_build_id(&opened).as_ref() == Some(build_id),
         (None, Some(version)) => version_of(&opened.metadata().ok()?) == version,
-        // Labels and files of other kinds, opened by where they are mapped.
+        // A file that could not be looked at in time: another one may have its inode by now.
+        (None, None) if file.kind == MappedKind::File => false,
+        // Of other kinds, opened by where they are mapped.
         (None, None) => true,
     };
     same.then_some(opened)

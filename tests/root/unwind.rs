@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::common::folded::TRUNCATED;
 use crate::common::workload::{
-    BURN_NO_FP, DEEP_BIG, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC, SHADOW_STATIC_PIE,
+    BURN_NO_FP, DEEP_BIG, FAULTS, FAULTS_STATIC, LIES, SHADOW, SHADOW_DEBUG_FRAME, SHADOW_STATIC,
+    SHADOW_STATIC_PIE,
 };
 use crate::common::{Bench, Folded, HZ, Program, Recorded, Stack};
 
@@ -221,6 +222,30 @@ fn a_signal_stack_ends_where_its_copy_ends() {
                 .is_some_and(|root| root.contains("pthread_kill"))
     });
     assert!(folded.verdict.contains("stack window"), "{folded}");
+}
+
+/// What a signal interrupts has called nothing: it is where it stands, and not in the function that ends there. Nor was the handler
+/// called by the code it returns to.
+#[test]
+fn what_a_signal_interrupted_has_its_own_name() {
+    let bench = Bench::new();
+    for (program, returns_to) in [(FAULTS, None), (FAULTS_STATIC, Some("__restore_rt"))] {
+        let (recorded, folded) = record_at(&bench, "auto", HZ, program, &["1.5"]);
+        recorded.truth().check_count(&folded);
+        folded.check_none("a function that never ran", |s| s.has("never_runs"));
+        let handled = folded.only(|s| s.has("handles"));
+        assert!(handled.total() * 2 > folded.total(), "{folded}");
+        handled.check_least("what was interrupted", 0.99, |s| {
+            let user: Vec<&str> = s.user().collect();
+            let at = user.iter().position(|frame| *frame == "faults");
+            at.is_some_and(|at| {
+                user.get(at + 2) == Some(&"handles")
+                    && at > 0
+                    && user.get(at - 1) == Some(&"drives")
+                    && returns_to.is_none_or(|name| user.get(at + 1) == Some(&name))
+            })
+        });
+    }
 }
 
 /// A stack of 400 KiB: its copy ends, and is marked; with frame pointers as well it is whole.

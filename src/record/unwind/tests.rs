@@ -81,6 +81,9 @@ fn the_first_instruction_of_a_function() {
     assert_eq!((stack, walked.end), (vec![at], End::Window));
     let (stack, walked) = walk(&registers, &[at + 8], &space, 1);
     assert_eq!((stack, walked.end), (vec![at], End::Depth));
+    // As many frames as are kept, and no more that there are.
+    let (stack, walked) = walk(&registers, &[0], &space, 1);
+    assert_eq!((stack, walked.end), (vec![at], End::Root));
 }
 
 /// Code of no file: by frame pointers as long as they go up, and told.

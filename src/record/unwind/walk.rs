@@ -74,6 +74,8 @@ pub struct Unwinder {
     cache: Cache,
     quick: Quick,
     context: UnwindContext<usize>,
+    /// Of the stack that is walked, frames that called nothing: what a signal interrupted, and the code the handler returns to.
+    exact: Vec<usize>,
 }
 
 impl Unwinder {
@@ -84,6 +86,7 @@ impl Unwinder {
             cache: Cache::new(),
             quick: Quick::new(),
             context: UnwindContext::new(),
+            exact: Vec::new(),
         })
     }
 
@@ -103,7 +106,8 @@ impl Unwinder {
         self.files.know(file, image);
     }
 
-    /// Puts the stack's addresses behind those in `stack`, leaf first, at most `depth`.
+    /// Puts the stack's addresses behind those in `stack`, leaf first, at most `depth`. All but the leaf are such that the byte before
+    /// is in the instruction that has not ended: of a frame that called nothing, the one after its address.
     pub fn walk(
         &mut self,
         copy: &StackCopy<'_>,
@@ -136,15 +140,15 @@ impl Unwinder {
         stack.push(frame.ip);
         let mut frames = 1;
         let end = loop {
-            if frames >= depth {
-                break End::Depth;
-            }
             let Reached::Caller(caller) = step.apply(frame, copy)? else {
                 break End::Root;
             };
             frame = caller;
             if frame.ip == 0 {
                 break End::Root;
+            }
+            if frames >= depth {
+                break End::Depth;
             }
             step = self.ordinary(&mut walk, space, frame.ip.wrapping_sub(1), false)?;
             stack.push(frame.ip);
@@ -192,26 +196,34 @@ impl Unwinder {
         let mut registers = copy.registers();
         let mut walk = Walk::new(code);
         let start = stack.len();
+        self.exact.clear();
         stack.push(registers.ip());
         // The leaf is where it runs, a caller behind its call.
         let mut runs = true;
         let mut frames = 1;
         let end = loop {
-            if frames >= depth {
-                break End::Depth;
-            }
             let at = registers.ip().wrapping_sub(u64::from(!runs));
-            runs = match self.step(&mut walk, at, &mut registers, copy) {
+            let is_signal = match self.step(&mut walk, at, &mut registers, copy) {
                 Ok(is_signal) => is_signal,
                 Err(end) => break end,
             };
+            if is_signal {
+                // The handler was not called: it returns to where this code begins.
+                self.exact.extend((!runs).then(|| stack.len() - 1));
+            }
+            runs = is_signal;
             let next = registers.ip();
             if next == 0 {
                 break End::Root;
             }
+            // Only now is it known that there is more than is kept.
+            if frames >= depth {
+                break End::Depth;
+            }
             if let Err(end) = self.check(&mut walk, next, runs) {
                 break end;
             }
+            self.exact.extend(runs.then_some(stack.len()));
             stack.push(next);
             frames += 1;
         };
@@ -224,11 +236,17 @@ impl Unwinder {
             }
             end => end,
         };
+        let went_on = stack.len() > found;
+        for at in self.exact.drain(..) {
+            if let Some(address) = stack.get_mut(at) {
+                *address = address.wrapping_add(1);
+            }
+        }
         Walked {
             end,
             by_frame_pointer: walk.by_frame_pointer,
             needed: registers.sp().saturating_sub(copy.from),
-            went_on: stack.len() > found,
+            went_on,
         }
     }
 
@@ -333,14 +351,11 @@ impl Unwinder {
                 return End::Depth;
             }
             let step = self.find(walk, last.wrapping_sub(u64::from(!runs)));
+            let mut untold = false;
             let is_told = match step {
                 Ok(Step::Rule(rule)) => rule.is_frame_pointer(),
-                Ok(Step::FramePointer) => {
-                    walk.by_frame_pointer = true;
-                    true
-                }
-                Ok(Step::Unknown) | Err(End::NoInfo) => {
-                    walk.by_frame_pointer = true;
+                Ok(Step::FramePointer | Step::Unknown) | Err(End::NoInfo) => {
+                    untold = true;
                     true
                 }
                 Ok(Step::Root) => return End::Root,
@@ -350,6 +365,7 @@ impl Unwinder {
             if !is_told || self.check(walk, *next, false).is_err() {
                 return ended;
             }
+            walk.by_frame_pointer |= untold;
             stack.push(*next);
             last = *next;
             runs = false;

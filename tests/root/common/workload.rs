@@ -114,6 +114,14 @@ pub const SHADOW_STATIC_PIE: Program = program(
     "shadow_spie",
     without_frame_pointers!("-static-pie", "-fPIE"),
 );
+#[cfg(target_arch = "x86_64")]
+pub const FAULTS: Program = program("faults.c", "faults", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const FAULTS_STATIC: Program = program(
+    "faults.c",
+    "faults_static",
+    without_frame_pointers!("-static", "-no-pie"),
+);
 /// For debuggers only.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_DEBUG_FRAME: Program = program(
