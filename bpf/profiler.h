@@ -40,7 +40,7 @@ enum {
 	SHORT_FRAMES = 8,
 	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
 	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
-	ROOM_SHARE = 8,        /* a copy takes no more than this part of what is free in the ring */
+	ROOM_SHARE = 4,        /* a copy takes no more than this part of what is free in the ring */
 	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */

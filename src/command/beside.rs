@@ -1,12 +1,12 @@
-//! A capture made beside its place, and put there when it is whole.
+//! A capture that is put in its place when it is whole.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
+use super::nameless::Nameless;
 use super::tell;
 use crate::capture::place;
 
@@ -37,37 +37,29 @@ pub fn refuse_same(path: &Path, out: &Path, otherwise: &str) -> Result<()> {
     Ok(())
 }
 
-/// A new file beside its place; it is taken away unless it is put there.
+/// A new file for a place; nothing is left of it unless it is put there.
 pub struct Beside {
-    temporary: PathBuf,
+    new: Nameless,
     out: PathBuf,
 }
 
 impl Beside {
     /// Makes it, for its owner only.
     pub fn create(out: &Path) -> Result<(Beside, File)> {
-        let mut name = OsString::from(".");
-        name.push(out.file_name().context("no file name")?);
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = out.with_file_name(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .context("no new file beside it")?;
-        place::give_to_invoker(&file);
+        let new = Nameless::create(out, 0o600)?;
+        place::give_to_invoker(&new.file);
+        let file = new.file.try_clone()?;
         let out = out.to_owned();
-        Ok((Beside { temporary, out }, file))
+        Ok((Beside { new, out }, file))
     }
 
-    /// Where it is until then.
-    pub fn path(&self) -> &Path {
-        &self.temporary
+    /// Where it can be read until then.
+    pub fn path(&self) -> PathBuf {
+        self.new.path()
     }
 
     /// Gives it its name; a capture of that name is kept, and that is told.
-    pub fn put_in_place(self, file: &File) -> Result<()> {
+    pub fn put_in_place(mut self, file: &File) -> Result<()> {
         file.sync_data()?;
         if let Some(old) = place::make_room(&self.out)? {
             tell(&format!(
@@ -76,13 +68,6 @@ impl Beside {
                 old.display()
             ));
         }
-        fs::rename(&self.temporary, &self.out)?;
-        Ok(())
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.temporary);
+        Ok(self.new.put_in_place()?)
     }
 }

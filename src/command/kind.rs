@@ -81,12 +81,11 @@ impl Kind {
             Kind::Page => html::is_ours(start),
             // The first field is what is counted, of which the first is the name's number.
             Kind::Pprof => matches!(inflated(start)[..], [0x0a, _, 0x08, ..]),
-            Kind::Firefox => inflated(start).starts_with(b"{\"meta\":"),
-            Kind::Speedscope => {
-                let schema = b"\"https://www.speedscope.app/file-format-schema.json\"";
-                let start = start.get(..start.len().min(256)).unwrap_or_default();
-                start.starts_with(b"{") && memchr::memmem::find(start, schema).is_some()
-            }
+            // Firefox has other categories, and speedscope another order.
+            Kind::Firefox => inflated(start).starts_with(b"{\"meta\":{\"categories\":[{\"name\":\"Other\","),
+            Kind::Speedscope => start.starts_with(
+                b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"profiler ",
+            ),
         }
     }
 }
@@ -252,16 +251,25 @@ mod tests {
             gzip.write_all(bytes).unwrap();
             gzip.finish().unwrap()
         };
-        let (pprof, firefox) = ([0x0a, 4, 8, 1, 16, 2], b"{\"meta\":{\"a\":1}}");
+        let (pprof, firefox) = (
+            [0x0a, 4, 8, 1, 16, 2],
+            b"{\"meta\":{\"categories\":[{\"name\":\"Other\",\"color\":",
+        );
         assert!(Kind::Pprof.begins(&gzip(&pprof)) && Kind::Firefox.begins(&gzip(firefox)));
-        for other in [&b"busybox/"[..], b"", b"{\"me\":1}"] {
+        for other in [
+            &b"busybox/"[..],
+            b"",
+            b"{\"meta\":{\"categories\":[{\"name\":\"Idle\",",
+        ] {
             for kind in [Kind::Pprof, Kind::Firefox] {
                 assert!(!kind.begins(&gzip(other)) && !kind.begins(other));
             }
         }
         assert!(!Kind::Pprof.begins(&pprof) && !Kind::Firefox.begins(&gzip(&pprof)));
-        let ours = b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",";
+        let ours = b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"profiler 0.1.0\"";
         assert!(Kind::Speedscope.begins(ours));
         assert!(!Kind::Speedscope.begins(b"{\"name\":\"package\"}"));
+        let theirs = b"{\"exporter\":\"speedscope@1.20\",\"$schema\":\"https://www.speedscope.app/file-format-schema.json\"";
+        assert!(!Kind::Speedscope.begins(theirs));
     }
 }

@@ -9,6 +9,7 @@ pub mod import;
 pub mod info;
 mod kind;
 pub mod merge;
+mod nameless;
 mod output;
 pub mod pack;
 mod pictures;

@@ -1,6 +1,5 @@
 //! Where a report goes: standard output, or a file that is there whole or not at all.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, StdoutLock, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use anyhow::{Context, bail};
 use indicatif::HumanBytes;
 
 use super::kind::Kind;
+use super::nameless::Nameless;
 use crate::format::header;
 use crate::report::text::escaped;
 
@@ -28,14 +28,11 @@ enum Sink {
     File(Replacement),
 }
 
-/// A file written beside the one it is to replace.
+/// A file that is to take the place of another one.
 struct Replacement {
-    file: File,
-    temporary: PathBuf,
-    target: PathBuf,
-    /// As it was named.
+    new: Nameless,
+    /// Its place, as it was named.
     shown: PathBuf,
-    kept: bool,
 }
 
 impl Output {
@@ -60,9 +57,9 @@ impl Output {
             Sink::Stdout(out) => out.flush(),
             Sink::Direct(file) => file.flush(),
             Sink::File(replacement) => {
-                replacement.keep()?;
+                replacement.new.put_in_place()?;
                 if stderr().is_terminal() {
-                    let size = replacement.file.metadata()?.len();
+                    let size = replacement.new.file.metadata()?.len();
                     let text = written(&replacement.shown, size, self.kind);
                     let _ = stderr().write_all(text.as_bytes());
                 }
@@ -111,7 +108,7 @@ fn open_path(path: &Path, input: &Path, kind: Kind) -> anyhow::Result<Sink> {
         // A symbolic link stays one; what it leads to is replaced.
         Some(meta) => {
             if fs::metadata(input).is_ok_and(|m| same_file(&m, meta)) {
-                bail!("cannot write to {shown}: it is the capture itself; give another name to -o");
+                bail!("cannot write to {shown}: it is the capture itself; give another name");
             }
             if is_capture(path) {
                 bail!("cannot write to {shown}: it is a capture and left alone; give another name");
@@ -126,31 +123,16 @@ fn open_path(path: &Path, input: &Path, kind: Kind) -> anyhow::Result<Sink> {
         }
         None => path.to_path_buf(),
     };
-    let mut name = OsString::from(".");
-    name.push(
-        target
-            .file_name()
-            .with_context(|| format!("cannot write to {shown}: no file name"))?,
-    );
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = target.with_file_name(name);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&temporary);
-    let file = file.with_context(|| {
-        format!("cannot write to {shown}: no file can be made in its directory")
-    })?;
+    // As any new file's, less what the user's mask takes.
+    let new = Nameless::create(&target, 0o666);
+    let new = new.with_context(|| format!("cannot write to {shown}"))?;
     if let Some(meta) = existing {
         // As the file was; where that is refused the new file's own mode will do.
-        let _ = file.set_permissions(meta.permissions());
+        let _ = new.file.set_permissions(meta.permissions());
     }
     Ok(Sink::File(Replacement {
-        file,
-        temporary,
-        target,
+        new,
         shown: path.to_path_buf(),
-        kept: false,
     }))
 }
 
@@ -174,7 +156,7 @@ impl Write for Sink {
         match self {
             Sink::Stdout(out) => out.write(bytes),
             Sink::Direct(file) => file.write(bytes),
-            Sink::File(replacement) => replacement.file.write(bytes),
+            Sink::File(replacement) => replacement.new.file.write(bytes),
         }
     }
 
@@ -182,24 +164,7 @@ impl Write for Sink {
         match self {
             Sink::Stdout(out) => out.flush(),
             Sink::Direct(file) => file.flush(),
-            Sink::File(replacement) => replacement.file.flush(),
-        }
-    }
-}
-
-impl Replacement {
-    fn keep(&mut self) -> io::Result<()> {
-        fs::rename(&self.temporary, &self.target)?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Replacement {
-    fn drop(&mut self) {
-        if !self.kept {
-            // What could not be finished is not left lying about.
-            let _ = fs::remove_file(&self.temporary);
+            Sink::File(replacement) => replacement.new.file.flush(),
         }
     }
 }

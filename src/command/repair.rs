@@ -35,7 +35,7 @@ pub fn run(args: &RepairArgs) -> Result<ExitCode> {
         .with_context(|| format!("cannot repair {} into {}", path.display(), out.display()))?;
     // What is good by itself could still be too much together.
     let again =
-        open(beside.path()).with_context(|| format!("cannot read back {}", out.display()))?;
+        open(&beside.path()).with_context(|| format!("cannot read back {}", out.display()))?;
     if let Some(damage) = verify(&again, || {}).damage.first() {
         bail!(
             "{}: what is left of it contradicts itself: {damage}",

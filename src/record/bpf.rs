@@ -128,7 +128,11 @@ impl Program {
         rodata.config.window = config.window;
         rodata.config.may_walk = u32::from(config.may_walk);
         rodata.config.ring_bytes = u64::from(config.ring_bytes);
-        rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
+        // A few of the largest copies: there is still room for as large ones until the recorder comes.
+        rodata.config.wake_bytes = match config.window {
+            0 => u64::from(config.ring_bytes / 2),
+            _ => u64::from(config.ring_bytes / 4),
+        };
         rodata.config.short_bytes = u64::from(match config.window {
             0 => config.ring_bytes / 4 * 3,
             // Copies get smaller long before.

@@ -262,7 +262,18 @@ fn a_cpu_limit_lowers_the_rate_and_weights_make_up_for_it() {
     let (one, two) = (ONE.build(), TWO.build());
     let script = format!("{} 1.0; {} 3.0", one.display(), two.display());
     let rate = HZ.to_string();
-    let options = ["-F", &rate, "--cpu-limit", "1", "--", "sh", "-c", &script];
+    let options = [
+        "-F",
+        &rate,
+        "--unwind",
+        "fp",
+        "--cpu-limit",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
     let recorded = bench.record(&options).ok();
     let folded = recorded.folded();
     let truth: Truth = recorded.truth();

@@ -38,9 +38,9 @@ func burns(x uint64) uint64 {
 //
 //go:noinline
 func copies(x uint64) uint64 {
-	from, to := make([]byte, 1<<16), make([]byte, 1<<16)
+	from, to := make([]byte, 1<<12), make([]byte, 1<<12)
 	for start := time.Now(); time.Since(start) < budget; {
-		for i := 0; i < 20; i++ {
+		for i := 0; i < 400; i++ {
 			from[i] = byte(x)
 			copy(to, from)
 			x += uint64(to[i])

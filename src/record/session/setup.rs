@@ -213,13 +213,13 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
     }
 }
 
-/// Room for about a second of usual stacks, half of one when they are copied: the recorder looks far more often, but may be
-/// kept from it. All of a ring is memory of the kernel and counts as memory of ours, and there is one for each CPU. Copies get
-/// smaller before anything is lost.
+/// Room for about a second of usual stacks, half of one when they are copied, and for a tenth of a second of the largest copies
+/// at the default rate: the recorder looks far more often, but may be kept from it. All of a ring is memory of the kernel and counts
+/// as memory of ours, and there is one for each CPU. Copies get smaller before anything is lost.
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (2048, 1 << 20, 4 << 20),
+        true => (2048, 2 << 20, 4 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)
@@ -237,7 +237,7 @@ pub fn memory_per_cpu() -> u64 {
 }
 
 /// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks, whose copies are some KiB. When
-/// they are larger, a ring that is half full wakes the recorder.
+/// they are larger, a ring that is half full, with copies a quarter, wakes the recorder.
 pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32, copies: bool) -> Duration {
     let deep = if copies { 4 << 10 } else { 1024 };
     let rate = expected_hz(rate, event).saturating_mul(deep).max(1);

@@ -139,10 +139,13 @@ impl Unwinder {
             if frames >= depth {
                 break End::Depth;
             }
-            frame = match step.apply(frame, copy)? {
-                Reached::Caller(frame) if frame.ip != 0 => frame,
-                Reached::Caller(_) | Reached::Root => break End::Root,
+            let Reached::Caller(caller) = step.apply(frame, copy)? else {
+                break End::Root;
             };
+            frame = caller;
+            if frame.ip == 0 {
+                break End::Root;
+            }
             step = self.ordinary(&mut walk, space, frame.ip.wrapping_sub(1), false)?;
             stack.push(frame.ip);
             frames += 1;
