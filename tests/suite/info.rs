@@ -115,6 +115,34 @@ fn how_stacks_were_walked_is_told() {
     }
 }
 
+/// What differs in that is told where captures are looked at together.
+#[test]
+fn stacks_that_were_walked_differently_are_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| of_version("v1.5", &format!("{name}.bprof"));
+    let all = dir.path().join("all.bprof");
+    let mut merge = subcommand("merge", &["-o"]);
+    Run::of(merge.arg(&all).arg(of("calls")).arg(of("family"))).ok();
+    let told = Run::of(profiler(&["--top=1"]).arg(&all)).out;
+    assert!(
+        told.contains(
+            "capture 1 (vm): user stacks walked by unwind information and frame pointers, not as"
+        ),
+        "{told}"
+    );
+    assert!(
+        told.contains("capture 2 (vm): user stacks walked along frame pointers, not as"),
+        "{told}"
+    );
+    let diff = |before: &str| {
+        let mut diff = profiler(&["--diff"]);
+        Run::of(diff.arg(of(before)).arg(of("family"))).out
+    };
+    let different = diff("calls");
+    assert!(different.contains("walked differently: before by unwind information and frame pointers, after along frame pointers;"), "{different}");
+    assert!(!diff("family").contains("walked differently"));
+}
+
 #[test]
 fn cut_and_damaged_captures_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();

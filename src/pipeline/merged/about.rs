@@ -48,6 +48,11 @@ pub(super) fn joined_about(
     let mut ends: BTreeMap<String, ()> = BTreeMap::new();
     let mut cut = false;
     let several = parts.len() > 1;
+    let ways = abouts.iter().map(|about| about.user_stacks);
+    let walked_alike = ways
+        .clone()
+        .zip(ways.skip(1))
+        .all(|(one, next)| one == next);
     for (part, about) in parts.iter().zip(abouts) {
         let of = |text: &str| match several {
             true => format!("capture {} ({}): {text}", part.number, part.host),
@@ -80,6 +85,13 @@ pub(super) fn joined_about(
         all.damage.extend(about.damage.iter().map(|text| of(text)));
         all.degraded
             .extend(about.degraded.iter().map(|text| of(text)));
+        if !walked_alike {
+            let way = about.user_stacks.label();
+            all.degraded.push(of(&match way {
+                Some(way) => format!("user stacks walked {way}, not as those of others"),
+                None => "how user stacks were walked is not told".to_owned(),
+            }));
+        }
         match about.ended {
             Some(end) => drop(ends.insert(end, ())),
             None if several => {

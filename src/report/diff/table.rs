@@ -88,6 +88,20 @@ pub fn nothing_compared(joined: &Joined) -> Option<String> {
     (!paths.is_empty()).then(|| format!("nothing to compare: {} {has} {what}", paths.join(" and ")))
 }
 
+/// Says so when the stacks of one side were not walked as those of the other.
+fn walked_differently(joined: &Joined) -> Option<String> {
+    let way = |side: &Side| side.about.user_stacks.label();
+    let (before, after) = (way(&joined.before.0), way(&joined.after.0));
+    let said = |way: Option<&'static str>| way.unwrap_or("in a way it does not tell");
+    (before != after).then(|| {
+        format!(
+            "user stacks were walked differently: before {}, after {}; callers, and so totals, differ by that too, self does not",
+            said(before),
+            said(after)
+        )
+    })
+}
+
 /// What is compared, and how.
 pub fn about(joined: &Joined) -> Vec<String> {
     let sides = [("before", &joined.before.0), ("after", &joined.after.0)];
@@ -109,6 +123,7 @@ pub fn about(joined: &Joined) -> Vec<String> {
         sides.map(of).join("; ")
     ));
     lines.extend(nothing_compared(joined));
+    lines.extend(walked_differently(joined));
     if !joined.renamed.is_empty() {
         let renamed = joined.renamed.iter();
         let renamed = renamed.map(|(old, new)| format!("{} and {}", escaped(old), escaped(new)));

@@ -160,8 +160,11 @@ pub fn closing(about: &About, named: &Naming) -> Vec<String> {
     lines
 }
 
-/// Whether stacks were walked by unwind information, as far as it shows.
+/// Whether stacks were walked by unwind information, as far as it shows, or by another recorder, which has options of its own.
 fn is_unwound(about: &About) -> bool {
+    if about.tool.contains("imported by profiler") {
+        return true;
+    }
     match about.user_stacks {
         UserStacks::FramePointers => return false,
         UserStacks::UnwindInfo | UserStacks::Both => return true,

@@ -252,7 +252,9 @@ impl<'d> Info<'d> {
             return Ok(Vec::new());
         };
         let dwarf = &self.dwarf;
+        // Line 0 is code of no line.
         let mut place = |file: Option<u64>, line: u32| {
+            let file = file.filter(|_| line > 0);
             let file = lines.file(file?, dwarf, &data.unit, names)?;
             Some(SourceLine { file, line })
         };
