@@ -168,14 +168,14 @@ pub(super) fn see(process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Op
     })
 }
 
-/// Opens what `mapping` of `process` maps, as long as it can be had; nothing else that is in its place by now.
-pub(super) fn open_again(process: Pid, mapping: &Mapping) -> Option<File> {
+/// A mapping as it was told.
+pub(super) fn raw_of(mapping: &Mapping) -> RawMapping {
     let file = &*mapping.file;
     let mut path = file.path.clone();
     if file.deleted {
         path.extend_from_slice(DELETED);
     }
-    let raw = RawMapping {
+    RawMapping {
         start: mapping.start,
         end: mapping.end,
         file_offset: mapping.file_offset,
@@ -183,8 +183,13 @@ pub(super) fn open_again(process: Pid, mapping: &Mapping) -> Option<File> {
         path,
         inode: file.inode,
         build_id: file.build_id.clone(),
-    };
-    let (opened, _) = open_mapped(process, &raw, None)?;
+    }
+}
+
+/// Opens what `mapping` of `process` maps, as long as it can be had; nothing else that is in its place by now.
+pub(super) fn open_again(process: Pid, mapping: &Mapping) -> Option<File> {
+    let file = &*mapping.file;
+    let (opened, _) = open_mapped(process, &raw_of(mapping), None)?;
     let same = match (&file.build_id, file.version) {
         (Some(build_id), _) => read_build_id(&opened).as_ref() == Some(build_id),
         (None, Some(version)) => version_of(&opened.metadata().ok()?) == version,

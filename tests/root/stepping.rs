@@ -229,7 +229,7 @@ struct Outcome {
 fn compare(command: &mut Command) -> Outcome {
     stay_here();
     let mut stepped = Stepped::start(command);
-    let mut unwinder = Unwinder::new().expect("this architecture");
+    let mut unwinder = Unwinder::new(None).expect("this architecture");
     let mut seen: HashMap<u64, u32> = HashMap::new();
     let mut outcome = Outcome::default();
     let (mut memory, mut words, mut found) = (Vec::new(), Vec::new(), Vec::new());

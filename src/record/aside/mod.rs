@@ -12,9 +12,11 @@
 
 mod worker;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -80,6 +82,9 @@ pub struct Aside {
     news: Vec<String>,
     told: Vec<About>,
 }
+
+/// One for all who have questions.
+pub type SharedAside = Rc<RefCell<Aside>>;
 
 /// There is no answer.
 #[derive(Debug)]

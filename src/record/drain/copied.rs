@@ -194,7 +194,7 @@ mod tests {
 
     fn rig_of_one() -> (Rig, Who) {
         let mut rig = Rig::new(Scope::All, None);
-        rig.drain.unwinder = Unwinder::new();
+        rig.drain.unwinder = Unwinder::new(None);
         let who = Who {
             tgid: NOBODY,
             start: 95,

@@ -24,7 +24,7 @@ pub use self::model::{FirstSample, Sampled};
 use self::model::{Image, MANY, Process, Start};
 use self::reread::Reading;
 use super::address_space::{AddressSpace, Mapping};
-use super::aside::Aside;
+use super::aside::SharedAside;
 use super::cgroups::Cgroups;
 use super::files::Files;
 use super::host;
@@ -56,7 +56,7 @@ pub struct Processes {
     by_pid: HashMap<Pid, Vec<Process>>,
     files: Files,
     /// Who looks at memory maps and files; without, this process does, and may have to wait for them.
-    pub aside: Option<Aside>,
+    pub aside: Option<SharedAside>,
     cgroups: Cgroups,
     /// Numbers touched, with the batch that did, to be tidied two batches later.
     touched: VecDeque<(u64, Pid)>,
@@ -138,13 +138,13 @@ impl Processes {
         let stats: Vec<(Pid, Stat)> = processes.iter().filter_map(there).collect();
         let users = stats.iter().filter(|(_, stat)| !stat.kernel);
         let users: Vec<Pid> = users.map(|(pid, _)| *pid).collect();
-        let seen = reread::see_together(&mut self.aside, &users);
-        if let Some(aside) = &mut self.aside {
+        let seen = reread::see_together(&self.aside, &users);
+        if let Some(aside) = &self.aside {
             let seen = users.iter().zip(&seen).flat_map(|(pid, seen)| {
                 let mappings = seen.iter().flat_map(|seen| &seen.mappings);
                 mappings.map(|raw| (*pid, raw))
             });
-            self.files.look_ahead(aside, seen);
+            self.files.look_ahead(&mut aside.borrow_mut(), seen);
         }
         let mut seen = users.into_iter().zip(seen).peekable();
         let found = stats.len();
@@ -196,17 +196,17 @@ impl Processes {
 
     /// What of a file system that does not answer, since the last call.
     pub fn take_news(&mut self) -> Vec<String> {
-        self.aside
-            .as_mut()
-            .map(Aside::take_news)
-            .unwrap_or_default()
+        let aside = self.aside.as_ref();
+        aside.map_or_else(Vec::new, |aside| aside.borrow_mut().take_news())
     }
 
     /// Whether the perf map of a process can be looked for without waiting for ever.
     pub fn answers_for_map(&mut self, key: ProcessKey) -> bool {
-        self.aside
-            .as_mut()
-            .is_none_or(|aside| aside.answers_for_map(key.tgid, key.start_time))
+        let answers = |aside: &SharedAside| {
+            let mut aside = aside.borrow_mut();
+            aside.answers_for_map(key.tgid, key.start_time)
+        };
+        self.aside.as_ref().is_none_or(answers)
     }
 
     /// Whether a followed process still runs.
@@ -228,12 +228,15 @@ impl Processes {
 
     /// `made` is when the mapping was made, if that was told; else it is there now.
     fn mapping(&mut self, process: Pid, raw: &RawMapping, made: Option<Timestamp>) -> Mapping {
+        let mut aside = self.aside.as_ref().map(|aside| aside.borrow_mut());
         let mapping = Mapping {
             start: raw.start,
             end: raw.end,
             file_offset: raw.file_offset,
             prot: raw.prot,
-            file: self.files.identify(self.aside.as_mut(), process, raw, made),
+            file: self
+                .files
+                .identify(aside.as_deref_mut(), process, raw, made),
         };
         if mapping.file.kind == MappedKind::Vdso && self.vdso.len() < VDSO_PLACES {
             self.vdso.insert(mapping.start, mapping.end);
@@ -292,7 +295,7 @@ impl Processes {
             let latest = list.last_mut().filter(|p| p.ended.is_none());
             if let Some(process) = latest.filter(|p| p.mappings() > p.many) {
                 // Should the number be another process's by now, names are lost and none is wrong.
-                let there = reread::see(&mut self.aside, pid);
+                let there = reread::see(&self.aside, pid);
                 process.forget_unmapped(there.ok().map(|seen| seen.mappings));
             }
             if list.is_empty() {

@@ -15,7 +15,7 @@ use crate::capture::writer::TablesFull;
 use crate::event::{DELETED, MappedFile, Origin, Pid, ProcessKey, Timestamp};
 use crate::format::process::ProcessRecord;
 use crate::record::address_space::{AddressSpace, Mapping};
-use crate::record::aside::Aside;
+use crate::record::aside::SharedAside;
 use crate::record::maps::{SeenProcess, read_process};
 use crate::record::procfs;
 
@@ -42,7 +42,7 @@ impl Processes {
     }
 
     fn read_mappings(&mut self, process: Pid) -> io::Result<Read> {
-        let seen = see(&mut self.aside, process)?;
+        let seen = see(&self.aside, process)?;
         Ok(self.mappings_of(process, &seen))
     }
 
@@ -303,20 +303,20 @@ impl Processes {
 type Read = (Vec<Mapping>, Vec<Rc<MappedFile>>);
 
 /// What `process` has mapped, seen aside if there is somebody to ask.
-pub(super) fn see(aside: &mut Option<Aside>, process: Pid) -> io::Result<SeenProcess> {
+pub(super) fn see(aside: &Option<SharedAside>, process: Pid) -> io::Result<SeenProcess> {
     match aside {
-        Some(aside) => aside.process(process),
+        Some(aside) => aside.borrow_mut().process(process),
         None => read_process(process),
     }
 }
 
 /// As [`see`] of each of `processes`, in their order.
 pub(super) fn see_together(
-    aside: &mut Option<Aside>,
+    aside: &Option<SharedAside>,
     processes: &[Pid],
 ) -> Vec<io::Result<SeenProcess>> {
     match aside {
-        Some(aside) => aside.processes(processes),
+        Some(aside) => aside.borrow_mut().processes(processes),
         None => processes.iter().map(|pid| read_process(*pid)).collect(),
     }
 }

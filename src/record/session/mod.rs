@@ -204,7 +204,7 @@ fn record(
     let limited = room::limit(options, &mut writer);
     let mut drain = Drain::new(writer, setup.depths, setup.command);
     if setup.copies {
-        drain.unwinder = Unwinder::new();
+        drain.unwinder = Unwinder::new(setup.processes.aside.clone());
         drain.windows = Windows::new(options.unwind == Unwind::Auto);
     }
     let drain = RefCell::new(drain);

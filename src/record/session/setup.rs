@@ -1,5 +1,7 @@
 //! Everything that has to be there before the first sample.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -121,7 +123,7 @@ impl Setup {
             _ => Scope::Given,
         };
         let mut processes = Processes::new(scope, host::clock_ticks());
-        processes.aside = aside;
+        processes.aside = aside.map(RefCell::new).map(Rc::new);
         let threads = match found {
             Found::Threads(tids, _) => tids.clone(),
             _ => Vec::new(),

@@ -11,6 +11,7 @@ use super::tables::{Image, Tables};
 use crate::event::{MappedFile, MappedKind, Pid};
 use crate::mapped::Guarded;
 use crate::record::address_space::Mapping;
+use crate::record::aside::SharedAside;
 use crate::record::{files, kernel_names};
 
 /// Files kept at most.
@@ -23,6 +24,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The files.
 #[derive(Default)]
 pub struct Files {
+    /// Who tries first whether a file can be read.
+    aside: Option<SharedAside>,
     /// By the address of what is known of the file, which is kept so that it stays there.
     by_file: HashMap<*const MappedFile, Entry, foldhash::fast::RandomState>,
     /// Numbers given so far.
@@ -41,6 +44,14 @@ struct Entry {
 }
 
 impl Files {
+    /// None read yet.
+    pub fn new(aside: Option<SharedAside>) -> Files {
+        Files {
+            aside,
+            ..Files::default()
+        }
+    }
+
     /// The unwind information of what `mapping` of `process` maps, with a number that no other file ever has. `None` when it
     /// cannot be read.
     pub fn get(&mut self, process: Pid, mapping: &Mapping) -> Option<(u32, &Tables)> {
@@ -57,7 +68,7 @@ impl Files {
                 self.by_file.clear();
             }
             self.numbers = self.numbers.wrapping_add(1);
-            let tables = open(process, mapping).map(Tables::new);
+            let tables = open(&self.aside, process, mapping).map(Tables::new);
             let entry = Entry {
                 _file: mapping.file.clone(),
                 number: self.numbers,
@@ -112,9 +123,14 @@ impl Files {
 /// Files smaller than an ELF header or larger than address spaces like are not mapped.
 const SIZES: RangeInclusive<u64> = 64..=1 << 36;
 
-fn open(process: Pid, mapping: &Mapping) -> Option<Image> {
+fn open(aside: &Option<SharedAside>, process: Pid, mapping: &Mapping) -> Option<Image> {
     if mapping.file.kind == MappedKind::Vdso {
         return kernel_names::own_vdso().map(Image::Memory);
+    }
+    if let Some(aside) = aside {
+        let raw = files::raw_of(mapping);
+        // It opens the file in the same ways.
+        aside.borrow_mut().file(process, &raw, None)?;
     }
     let file: File = files::open_again(process, mapping)?;
     let size = file.metadata().ok()?.len();

@@ -47,7 +47,7 @@ fn walk(
         time: Timestamp(5),
     };
     let mut out = vec![7];
-    let mut unwinder = Unwinder::new().expect("this architecture");
+    let mut unwinder = Unwinder::new(None).expect("this architecture");
     let walked = unwinder.walk(&copy, code, depth, &mut out);
     assert_eq!(out.remove(0), 7, "what was there stays");
     (out, walked)
@@ -128,7 +128,7 @@ fn the_kernels_walk_goes_on_where_unwind_information_ends() {
             time: Timestamp(5),
         };
         let mut out = vec![7];
-        let walked = Unwinder::new()
+        let walked = Unwinder::new(None)
             .expect("this architecture")
             .walk(&copy, code, depth, &mut out);
         (out.split_off(1), walked.end)
@@ -193,7 +193,7 @@ fn where_the_kernel_has_entered_is_the_root() {
             space: Some(&mapped),
             time: Timestamp(5),
         };
-        let mut unwinder = Unwinder::new().expect("this architecture");
+        let mut unwinder = Unwinder::new(None).expect("this architecture");
         unwinder.know(&file, Image::Memory(image.clone()));
         unwinder.walk(&copy, code, 10, &mut Vec::new()).end
     };

@@ -13,6 +13,7 @@ use super::tables::Image;
 use super::{IS_SUPPORTED, eval};
 use crate::event::{LossClass, MappedFile, MappedKind, Pid, Timestamp};
 use crate::record::address_space::{AddressSpace, Mapping};
+use crate::record::aside::SharedAside;
 
 /// What code a sampled process ran.
 #[derive(Clone, Copy)]
@@ -79,10 +80,10 @@ pub struct Unwinder {
 }
 
 impl Unwinder {
-    /// `None` where stacks cannot be walked here.
-    pub fn new() -> Option<Unwinder> {
+    /// `None` where stacks cannot be walked here. Whether a file can be read without waiting for ever is asked `aside`.
+    pub fn new(aside: Option<SharedAside>) -> Option<Unwinder> {
         IS_SUPPORTED.then(|| Unwinder {
-            files: Files::default(),
+            files: Files::new(aside),
             cache: Cache::new(),
             quick: Quick::new(),
             context: UnwindContext::new(),

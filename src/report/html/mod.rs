@@ -155,6 +155,9 @@ fn facts(about: &About) -> String {
     }
     facts.push(verdict::shown(about));
     facts.push(format!("{} lost", about.lost));
+    if let Some(truncated) = about.truncated.filter(|n| *n > 0) {
+        facts.push(format!("{truncated} with truncated stacks"));
+    }
     let events = about.events.iter();
     facts.extend(events.map(|e| format!("{} at {}", text::escaped(&e.name), e.rate)));
     facts.join(", ")
@@ -162,7 +165,9 @@ fn facts(about: &About) -> String {
 
 /// Whether what a page shows is not all there was.
 fn needs_attention(about: &About) -> bool {
-    about.is_damaged() || about.ended.is_none() || about.lost > 0 || !about.degraded.is_empty()
+    let truncated = about.truncated.unwrap_or(0);
+    let lacks = about.is_damaged() || about.ended.is_none();
+    lacks || about.lost > 0 || truncated > 0 || !about.degraded.is_empty()
 }
 
 /// As a policy names a script or a style.

@@ -29,7 +29,7 @@ struct Walker {
 
 thread_local! {
     /// It is made once: what it keeps of one file must not be taken for another's.
-    static WALKER: RefCell<Option<Walker>> = RefCell::new(Unwinder::new().map(|unwinder| Walker {
+    static WALKER: RefCell<Option<Walker>> = RefCell::new(Unwinder::new(None).map(|unwinder| Walker {
         unwinder,
         mapped: file(MappedKind::File),
         generated: file(MappedKind::Anonymous),
