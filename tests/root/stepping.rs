@@ -151,15 +151,16 @@ impl Stepped {
         let sp = self.registers.rsp;
         self.waiting.retain(|frame| frame.below >= sp);
         if signal != 0 {
-            // The handler, which returns to a trampoline; below that lies what was interrupted.
+            // The handler, which returns to a trampoline; below that lies what was interrupted. Neither has called anything: both are
+            // given as if they had, by the address after theirs.
             self.waiting.push(Waits {
                 below: before.rsp - 1,
-                at: before.rip,
+                at: before.rip + 1,
             });
             let trampoline = self.word(sp).expect("a stack");
             self.waiting.push(Waits {
                 below: sp,
-                at: trampoline,
+                at: trampoline + 1,
             });
         } else if sp == before.rsp - 8 {
             // A call pushes the address behind it; nothing else has such numbers at hand.
