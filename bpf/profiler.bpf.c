@@ -205,8 +205,9 @@ __noinline long copy_pages(__u32 cpu, __u64 offset, __u64 end)
 	return at->bytes;
 }
 
-/* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes of the stack; negative when it must be
- * walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be walked as well. */
+/* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes
+ * of the stack; negative when it must be walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be
+ * walked as well. */
 static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
 				      __u64 offset, __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
 {

@@ -3,11 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::workload::{BURN_C, HANG};
 use crate::common::{Attached, Bench, Folded, Running};
+
+/// Several times what the test takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mounted file system with one program, `prog`.
 struct HangingDisk {
@@ -25,9 +29,19 @@ impl HangingDisk {
         HangingDisk { at, server }
     }
 
-    /// From now on nobody gets an answer.
-    fn hang(&self) {
+    /// From now on nobody gets an answer, until the server is killed: when `PATIENCE` is over and what is returned is still there, since
+    /// nothing else ends a recorder that waits.
+    fn hang(&self) -> Sender<()> {
         self.signal(libc::SIGUSR1);
+        let server = self.server.pid().cast_signed();
+        let (running, test) = mpsc::channel();
+        thread::spawn(move || {
+            if test.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                // SAFETY: a child of ours, waited for only after the test.
+                unsafe { libc::kill(server, libc::SIGKILL) };
+            }
+        });
+        running
     }
 
     fn signal(&self, signal: i32) {
@@ -56,7 +70,7 @@ fn a_file_system_that_hangs_holds_up_no_sample_and_no_end() {
         Attached::start(command)
     };
     let (mut hung, other) = (attached(&disk.at.join("prog")), attached(&BURN_C.build()));
-    disk.hang();
+    let _running = disk.hang();
     let began = Instant::now();
     let other_pid = other.pid_arg();
     let pids = format!("{},{other_pid}", hung.pid());
