@@ -153,9 +153,6 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 #define PAGE 4096
 /* Pages at the top of a stack that may never have been touched. */
 #define UNTOUCHED 10
-/* What the kernel saves of registers beside the ordinary ones takes so many bytes at least, and this many times 64 more. */
-#define LEAST_REGISTERS 512
-#define REGISTERS_PLACES 48
 
 /* Whether `address` ends the memory from `sp` on that may be stack. */
 static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
@@ -182,7 +179,8 @@ __noinline long copy_pages(__u32 cpu, __u64 offset, __u64 from, __u64 end)
 	int i;
 
 	barrier_var(offset);
-	if (!head || offset > copies_end() - sizeof(*at))
+	/* Without copies there is no room for any, and older kernels look at this all the same. */
+	if (!config.window || !head || offset > copies_end() - sizeof(*at))
 		return -1;
 	at = head + offset;
 	at->from = from;
@@ -219,32 +217,63 @@ __noinline long copy_pages(__u32 cpu, __u64 offset, __u64 from, __u64 end)
 	return at->bytes;
 }
 
-/* Where the kernel has put registers on the last alternate stack that was looked at: in 64 bytes below its end, less
- * LEAST_REGISTERS. */
-__u32 registers_place = 0;
-
-/* The stack pointer of what a signal has interrupted whose handler runs on the alternate stack that ends at `end`; 0 if that cannot be
- * found. What the kernel puts there first (struct _fpstate) is as large as the registers of this CPU, and the frame below it
- * (struct rt_sigframe, of 456 bytes with what aligns it) says where that is. */
-__noinline __u64 interrupted_sp(__u64 end)
+/* Whether the current task runs on the stack it has for signal handlers. */
+static __always_inline int on_signal_stack(struct task_struct *task, __u64 sp)
 {
-	__u64 first = (end & ~63ULL) - LEAST_REGISTERS, at, said = 0, sp = 0;
-	__u32 i;
+	return sp - task->sas_ss_sp < task->sas_ss_size;
+}
 
-	at = first - 64 * registers_place;
-	if (!bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) && said == at)
-		goto found;
-	for (i = 0; i < REGISTERS_PLACES; i++) {
-		at = first - 64 * i;
-		if (!bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) && said == at) {
-			registers_place = i;
-			goto found;
-		}
-	}
-	return 0;
-found:
-	bpf_probe_read_user(&sp, sizeof(sp), (void *)(at - 288));
-	return sp;
+/* Where a copy of the stack ends whose stack pointer is `sp`, in a window or the room there is for it. Like the next ones a function
+ * by itself so that the verifier need not follow each way through it to the program's end. */
+__noinline __u64 copy_end(__u64 sp, __u64 window, __u64 room)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 from = (sp - RED_ZONE) & ~7ULL, end;
+
+	/* What the kernel has put there is too much for some windows. */
+	if (on_signal_stack(task, sp))
+		window = config.window;
+	end = from + (window < room ? window : room & ~7ULL);
+	if (on_signal_stack(task, sp))
+		end = lower_end(end, task->sas_ss_sp + task->sas_ss_size, sp);
+	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
+	end = lower_end(end, task->thread.fsbase, sp);
+	return lower_end(end, task->mm->start_stack, sp);
+}
+
+/* With the stack pointer of a signal handler on its own stack: where what was interrupted has its own, which is to be copied too; else
+ * or if that cannot be found 0. What the kernel puts there first is struct _fpstate with all that belongs to it, and below it struct
+ * rt_sigframe, which takes 456 bytes with what aligns it, and says where that is: anything else that is there does not. */
+__noinline __u64 interrupted(__u64 sp)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 at = (task->sas_ss_sp + task->sas_ss_size - config.saved_registers) & ~63ULL, said = 0;
+
+	if (!on_signal_stack(task, sp) || bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) || said != at ||
+	    bpf_probe_read_user(&sp, sizeof(sp), (void *)(at - 288)))
+		return 0;
+	return (sp - RED_ZONE) & ~7ULL;
+}
+
+/* Copies another part of the stack, from `from` on, behind the first, `offset` bytes into the scratch buffer, in `room` bytes at most.
+ * Bytes it takes there. By itself for the sake of the verifier, too. */
+__noinline long copy_beyond(__u32 cpu, __u64 offset, __u64 from, __u64 room)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 end, left = copies_end() - offset;
+	long bytes;
+
+	if (!from)
+		return 0;
+	if (left > room)
+		left = room;
+	if (left > config.window || left <= sizeof(struct stack_part))
+		return 0;
+	end = from + ((left - sizeof(struct stack_part)) & ~7ULL);
+	end = lower_end(end, task->thread.fsbase, from);
+	end = lower_end(end, task->mm->start_stack, from);
+	bytes = copy_pages(cpu, offset, from, end);
+	return bytes > 0 ? bytes + sizeof(struct stack_part) : 0;
 }
 
 /* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes
@@ -253,15 +282,13 @@ found:
 static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct user_copy *copy, __u64 offset, __u32 in_kernel,
 				      __u64 room, __u32 *flags, __u32 *walks)
 {
-	__u64 from, end, sp, len, window = config.window, beyond = 0, top = 0;
+	__u64 from, end, sp, len, window = config.window, beyond = 0, other;
 	__u32 tid = (__u32)bpf_get_current_pid_tgid(), cpu = bpf_get_smp_processor_id();
-	/* Of this pointer the verifier knows what it is: fields are read without a call. */
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct window *known;
 	long more;
 
 	if (in_kernel) {
-		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs), (void *)bpf_task_pt_regs(task)))
+		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs), (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
 			return -1;
 	} else {
 		copy->regs = ctx->regs;
@@ -277,23 +304,10 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct us
 		if (known->also_walk)
 			*walks = 1;
 	}
-	/* The stack of a signal handler, with what the kernel has put on it, and then the one that was interrupted. */
-	if (sp - task->sas_ss_sp < task->sas_ss_size) {
-		top = task->sas_ss_sp + task->sas_ss_size;
-		window = config.window;
-		beyond = interrupted_sp(top);
-		if (beyond)
-			beyond = (beyond - RED_ZONE) & ~7ULL;
-	}
-	if (window > room) {
-		window = room & ~7ULL;
+	end = copy_end(sp, window, room);
+	if (end == from + (room & ~7ULL))
 		*flags |= SAMPLE_LESS;
-	}
-	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
-	end = lower_end(from + window, top, sp);
-	end = lower_end(end, task->thread.fsbase, sp);
-	end = lower_end(end, task->mm->start_stack, sp);
-	if (config.may_walk && end == from + window)
+	if (config.may_walk && (*flags & SAMPLE_LESS || end == from + window))
 		*walks = 1;
 	len = end - from;
 	barrier_var(len);
@@ -308,19 +322,12 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct us
 			return more;
 		len = more;
 	}
-	if (!beyond || (!top && beyond < from + len))
+	other = interrupted(sp);
+	if (other)
+		beyond = other;
+	else if (beyond < from + len)
 		return len;
-	/* As much as there is room for. */
-	window = config.window < room ? config.window : room;
-	if (len + sizeof(copy->top) >= window)
-		return len;
-	window -= len + sizeof(copy->top);
-	sp = beyond;
-	end = beyond + (window & ~7ULL);
-	end = lower_end(end, task->thread.fsbase, sp);
-	end = lower_end(end, task->mm->start_stack, sp);
-	more = copy_pages(cpu, offset + sizeof(*copy) + len, beyond, end);
-	return more > 0 ? len + sizeof(copy->top) + more : len;
+	return len + copy_beyond(cpu, offset + sizeof(*copy) + len, beyond, room - len);
 }
 #endif
 
