@@ -8,7 +8,7 @@ use super::input::Input;
 pub use super::matches::Matcher;
 use super::payload::Out;
 use super::process::{self, MappingTemplate, ProcessRecord, Space, Task};
-use super::samples::{self, Clock, Sample, SampleContext};
+use super::samples::{self, Clock, Sample};
 use super::stacks::{self, ChainEnds};
 pub use super::table_sizes::TableSizes;
 use super::{addresses, limits, losses, meta, strings};
