@@ -71,13 +71,12 @@ struct {
 	__type(value, __u64);
 } targets SEC(".maps");
 
-/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be; with ALSO_WALK
- * where they are not and frame pointers may lead on. */
+/* Threads of which other parts of the stack are enough than `config.window` of its top, or are not, as the recorder has found. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct window);
 } windows SEC(".maps");
 
 static __always_inline void add(enum counter which, __u64 more)
@@ -154,6 +153,9 @@ static __always_inline int idle(const __u64 *kernel_stack, __u32 frames)
 #define PAGE 4096
 /* Pages at the top of a stack that may never have been touched. */
 #define UNTOUCHED 10
+/* What the kernel saves of registers beside the ordinary ones takes so many bytes at least, and this many times 64 more. */
+#define LEAST_REGISTERS 512
+#define REGISTERS_PLACES 48
 
 /* Whether `address` ends the memory from `sp` on that may be stack. */
 static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
@@ -161,62 +163,105 @@ static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
 	return address > sp && address < end ? address & ~7ULL : end;
 }
 
-/* Copies the stack up to `end` page by page, some of which are not there, to the copy `offset` bytes into the scratch buffer of
- * this CPU. Bytes of the stack. Not inlined and not static: so the verifier looks at it once, by itself, which takes a tenth of the
- * time. */
-__noinline long copy_pages(__u32 cpu, __u64 offset, __u64 end)
+/* Where the copies end in the scratch buffer. */
+static __always_inline __u64 copies_end(void)
 {
-	__u64 from, done, part;
-	void *head = bpf_map_lookup_elem(&scratch, &cpu), *stack;
+	return sizeof(struct sample_head) + config.max_kernel * sizeof(__u64) + sizeof(struct user_copy) + config.window;
+}
+
+/* Copies the stack from `from` up to `end` page by page, some of which are not there, to the part that begins `offset` bytes into the
+ * scratch buffer of this CPU. Bytes of the stack. Not inlined and not static: so the verifier looks at it once, by itself, which takes
+ * a tenth of the time. */
+__noinline long copy_pages(__u32 cpu, __u64 offset, __u64 from, __u64 end)
+{
+	__u64 place, part;
+	void *head = bpf_map_lookup_elem(&scratch, &cpu);
 	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
 	 * once, and not once for each way to get to it. */
-	volatile struct user_copy *at;
+	volatile struct stack_part *at;
 	int i;
 
 	barrier_var(offset);
-	if (!head || offset > sizeof(struct sample_head) + config.max_kernel * sizeof(__u64))
+	if (!head || offset > copies_end() - sizeof(*at))
 		return -1;
 	at = head + offset;
-	stack = head + offset + sizeof(struct user_copy);
+	at->from = from;
 	at->bytes = 0;
+	offset += sizeof(*at);
 	/* The first ones may never have been touched... */
-	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(head + offset, sizeof(__u64), (void *)at->from); i++)
 		at->from = (at->from | (PAGE - 1)) + 1;
 	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
 #pragma unroll
 	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
-		done = at->bytes;
-		from = at->from + done;
-		barrier_var(done);
-		if (config.window < part || done > config.window - part || from + part > end)
+		place = offset + at->bytes;
+		from = at->from + at->bytes;
+		barrier_var(place);
+		if (config.window < part || place > copies_end() - part || from + part > end)
 			continue;
-		if (!bpf_probe_read_user(stack + done, part, (void *)from))
-			at->bytes = done + part;
+		if (!bpf_probe_read_user(head + place, part, (void *)from))
+			at->bytes += part;
 	}
-	done = at->bytes;
-	from = at->from + done;
-	part = PAGE - (from & (PAGE - 1));
-	if (part > end - from)
-		part = end - from;
-	barrier_var(part);
-	barrier_var(done);
-	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
-		at->bytes = done + part;
+	/* What is left is less than a page, and may be in two. */
+#pragma unroll
+	for (i = 0; i < 2; i++) {
+		place = offset + at->bytes;
+		from = at->from + at->bytes;
+		part = PAGE - (from & (PAGE - 1));
+		if (part > end - from)
+			part = end - from;
+		barrier_var(part);
+		barrier_var(place);
+		if (from < end && part <= PAGE && place <= copies_end() &&
+		    !bpf_probe_read_user(head + place, part, (void *)from))
+			at->bytes += part;
+	}
 	return at->bytes;
+}
+
+/* Where the kernel has put registers on the last alternate stack that was looked at: in 64 bytes below its end, less
+ * LEAST_REGISTERS. */
+__u32 registers_place = 0;
+
+/* The stack pointer of what a signal has interrupted whose handler runs on the alternate stack that ends at `end`; 0 if that cannot be
+ * found. What the kernel puts there first (struct _fpstate) is as large as the registers of this CPU, and the frame below it
+ * (struct rt_sigframe, of 456 bytes with what aligns it) says where that is. */
+__noinline __u64 interrupted_sp(__u64 end)
+{
+	__u64 first = (end & ~63ULL) - LEAST_REGISTERS, at, said = 0, sp = 0;
+	__u32 i;
+
+	at = first - 64 * registers_place;
+	if (!bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) && said == at)
+		goto found;
+	for (i = 0; i < REGISTERS_PLACES; i++) {
+		at = first - 64 * i;
+		if (!bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) && said == at) {
+			registers_place = i;
+			goto found;
+		}
+	}
+	return 0;
+found:
+	bpf_probe_read_user(&sp, sizeof(sp), (void *)(at - 288));
+	return sp;
 }
 
 /* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes
  * of the stack; negative when it must be walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be
  * walked as well. */
-static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
-				      __u64 offset, __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
+static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct user_copy *copy, __u64 offset, __u32 in_kernel,
+				      __u64 room, __u32 *flags, __u32 *walks)
 {
-	__u64 from, end, sp, len, window = config.window;
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough;
+	__u64 from, end, sp, len, window = config.window, beyond = 0, top = 0;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), cpu = bpf_get_smp_processor_id();
+	/* Of this pointer the verifier knows what it is: fields are read without a call. */
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct window *known;
+	long more;
 
 	if (in_kernel) {
-		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs),
-					  (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs), (void *)bpf_task_pt_regs(task)))
 			return -1;
 	} else {
 		copy->regs = ctx->regs;
@@ -225,31 +270,57 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 		return -1;
 	sp = copy->regs.sp;
 	from = (sp - RED_ZONE) & ~7ULL;
-	copy->from = from;
-	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
-	enough = bpf_map_lookup_elem(&windows, &tid);
-	if (enough) {
-		window = *enough & ~7;
-		if (*enough & ALSO_WALK)
+	known = bpf_map_lookup_elem(&windows, &tid);
+	if (known) {
+		window = known->bytes & ~7;
+		beyond = known->beyond & ~7ULL;
+		if (known->also_walk)
 			*walks = 1;
+	}
+	/* The stack of a signal handler, with what the kernel has put on it, and then the one that was interrupted. */
+	if (sp - task->sas_ss_sp < task->sas_ss_size) {
+		top = task->sas_ss_sp + task->sas_ss_size;
+		window = config.window;
+		beyond = interrupted_sp(top);
+		if (beyond)
+			beyond = (beyond - RED_ZONE) & ~7ULL;
 	}
 	if (window > room) {
 		window = room & ~7ULL;
 		*flags |= SAMPLE_LESS;
 	}
-	end = from + window;
-	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
-	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
+	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
+	end = lower_end(from + window, top, sp);
+	end = lower_end(end, task->thread.fsbase, sp);
+	end = lower_end(end, task->mm->start_stack, sp);
 	if (config.may_walk && end == from + window)
 		*walks = 1;
 	len = end - from;
 	barrier_var(len);
 	if (len > config.window)
 		len = config.window;
-	if (!bpf_probe_read_user(copy + 1, len, (void *)from))
+	copy->top.from = from;
+	copy->top.bytes = len;
+	if (bpf_probe_read_user(copy + 1, len, (void *)from)) {
+		/* Some page of it is not there. */
+		more = copy_pages(cpu, offset + sizeof(copy->regs), from, end);
+		if (more < 0)
+			return more;
+		len = more;
+	}
+	if (!beyond || (!top && beyond < from + len))
 		return len;
-	/* Some page of it is not there. */
-	return copy_pages(bpf_get_smp_processor_id(), offset, end);
+	/* As much as there is room for. */
+	window = config.window < room ? config.window : room;
+	if (len + sizeof(copy->top) >= window)
+		return len;
+	window -= len + sizeof(copy->top);
+	sp = beyond;
+	end = beyond + (window & ~7ULL);
+	end = lower_end(end, task->thread.fsbase, sp);
+	end = lower_end(end, task->mm->start_stack, sp);
+	more = copy_pages(cpu, offset + sizeof(*copy) + len, beyond, end);
+	return more > 0 ? len + sizeof(copy->top) + more : len;
 }
 #endif
 
@@ -330,7 +401,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 
 		/* Any number to the verifier, as in copy_pages. */
 		flags = *(volatile enum sample_flag *)&head->flags & FLAGS;
-		size = copy_user(ctx, task, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
+		size = copy_user(ctx, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
 		if (size >= 0) {
 			if ((__u64)size > config.window)
 				size = config.window;

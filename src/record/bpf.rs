@@ -283,7 +283,7 @@ impl Program {
         let windows = &self.skel.maps.windows;
         let key = thread.0.to_ne_bytes();
         match window {
-            Some(window) => windows.update(&key, &window.encode().to_ne_bytes(), MapFlags::ANY)?,
+            Some(window) => windows.update(&key, &window.encode(), MapFlags::ANY)?,
             // It may never have been there.
             None => drop(windows.delete(&key)),
         }

@@ -124,6 +124,7 @@ impl<'r> Asked<'r> {
         let grouping = Grouping {
             by: self.by,
             host: about.host.clone(),
+            capture: super::grouping::capture(1, self.reader.header()),
         };
         Going {
             asked: self,
