@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -17,11 +17,6 @@ pub use report::{ReportArgs, SelectArgs, ShapeArgs, ViewArgs};
 
 /// The capture that is written and read where none is named.
 pub const CAPTURE: &str = "run.bprof";
-
-/// The capture to read, that of the usual name where none was named.
-pub fn capture(named: &Option<PathBuf>) -> &Path {
-    named.as_deref().unwrap_or(Path::new(CAPTURE))
-}
 
 /// Linux sampling profiler: capture with eBPF now, symbolize later, anywhere.
 #[derive(Debug, Parser)]
@@ -108,7 +103,7 @@ pub struct PackArgs {
           value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: Option<PathBuf>,
 
-    /// The capture; run.bprof where none is named
+    /// The capture, with -o also `-` for standard input; run.bprof where none is named
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 
@@ -125,7 +120,7 @@ pub struct InfoArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// The capture, or `-` for standard input; run.bprof where none is named
+    /// The capture, or `-` for standard input; where none is named that in `< FILE`, else run.bprof
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
@@ -134,7 +129,7 @@ pub struct InfoArgs {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = VERIFY_HELP)]
 pub struct VerifyArgs {
-    /// The capture, or `-` for standard input; run.bprof where none is named
+    /// The capture, or `-` for standard input; where none is named that in `< FILE`, else run.bprof
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
@@ -165,7 +160,7 @@ pub struct RepairArgs {
           value_parser = clap::builder::PathBufValueParser::new().try_map(capture_output))]
     pub output: PathBuf,
 
-    /// The damaged capture, which is never changed, or `-` for standard input; run.bprof where none is named
+    /// The damaged capture, which is never changed, or `-` for standard input; where none is named that in `< FILE`, else run.bprof
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
@@ -215,6 +210,7 @@ Examples:
   profiler pack run.bprof                            the symbols of the addresses hit
   profiler pack --symbols full -o box.bprof run.bprof
   profiler pack --symfs /mnt/box run.bprof           names from a copy of the recorded machine's files
+  ssh box sudo profiler record -o - -d 10 -a | profiler pack -o box.bprof --symfs /mnt/box -
 
 Exit status: 0 also when some files could not be packed (they are named on standard error), 1 it failed and the \
 capture is as it was, 2 wrong usage.";
@@ -272,12 +268,13 @@ no capture, 2 wrong usage.";
 const MERGE_HELP: &str = "\
 Each capture stays as it is, with its host, clock, kernel and what was packed into it: its samples are named by its own \
 tables, then counted together. Pack before merging. With several hosts processes are called comm-PID@HOST; report \
---by host and --host NAME tell hosts apart. Merged captures are merged as their parts. The same recording twice is refused.
+--by host and --host NAME tell hosts apart, --by capture and --capture N captures (info numbers them). Merged captures are merged as their parts. The same recording twice is refused.
 
 Examples:
   profiler merge web1.bprof web2.bprof web3.bprof -o web.bprof
   profiler report --by host web.bprof
   profiler report --host web2 web.bprof
+  profiler report --by capture --tree both.bprof
   profiler merge run.bprof.old run.bprof -o both.bprof       before and after, in one
 
 Exit status: 0, 1 a capture cannot be read or nothing could be written, 2 wrong usage.";

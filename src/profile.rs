@@ -7,6 +7,7 @@
 mod about;
 mod group;
 mod join;
+pub mod shown;
 mod stacks;
 
 use std::borrow::Cow;

@@ -15,12 +15,11 @@ use crate::format::end::End;
 use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::skippable;
-use crate::mapped::Mapped;
 
 pub use super::aids::Aids;
 pub use super::damage::{CaptureError, Damage, DamageKind};
 pub(super) use super::frames::FrameReader;
-pub use super::segments::{FrameData, SegmentReader};
+pub use super::segments::{FrameData, PassedOver, SegmentReader};
 
 /// A capture opened for reading.
 ///
@@ -59,10 +58,9 @@ impl Reader {
         Self::new(Source::Bytes(bytes))
     }
 
-    /// A capture in a file that is open.
-    pub(super) fn of_file(file: File) -> Result<Reader, CaptureError> {
-        let mapped = Mapped::new(file).map_err(CaptureError::Open)?;
-        Self::new(Source::File(mapped))
+    /// A capture in a regular file that is open, whatever its name; all of it, wherever it was read to.
+    pub fn from_file(file: File) -> Result<Reader, CaptureError> {
+        Self::new(Source::of_file(file)?)
     }
 
     fn new(source: Source) -> Result<Reader, CaptureError> {

@@ -112,7 +112,7 @@ fn of_members(
         all.samples = all.samples.saturating_add(one.samples);
         all.lost_frames += one.lost_frames;
         all.lost_samples = all.lost_samples.saturating_add(one.lost_samples);
-        good.push(Reader::of_file(file).map_err(cannot_read)?);
+        good.push(Reader::from_file(file).map_err(cannot_read)?);
     }
     let good: Vec<&Reader> = good.iter().collect();
     // What an earlier repair has left out is still missing.

@@ -42,9 +42,13 @@ impl Source {
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(path)
             .map_err(CaptureError::Open)?;
-        let metadata = file.metadata().map_err(CaptureError::Open)?;
-        refuse(metadata.file_type())?;
-        if metadata.len() == 0 {
+        refuse(file.metadata().map_err(CaptureError::Open)?.file_type())?;
+        Source::of_file(file)
+    }
+
+    /// A regular file that is open.
+    pub fn of_file(file: File) -> Result<Source, CaptureError> {
+        if file.metadata().map_err(CaptureError::Open)?.len() == 0 {
             return Ok(Source::Bytes(Vec::new()));
         }
         Mapped::new(file)

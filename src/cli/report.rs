@@ -1,7 +1,7 @@
 //! Arguments of `profiler report`.
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use regex::Regex;
@@ -13,13 +13,14 @@ use crate::event::Pid;
 use crate::pipeline::selection::{CodeKind, Glob, NamePattern, PathPattern, TimeRange};
 use crate::pipeline::{Selection, Shape};
 use crate::profile::By;
+use crate::report::perf_script::Period;
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = format!("{REPORT_HELP}\n\n{}", super::views::HELP),
           override_usage = "profiler report [VIEW] [OPTIONS] [FILE]\n       profiler report --diff BEFORE [VIEW] [OPTIONS] [FILE]")]
 pub struct ReportArgs {
-    /// The capture, or `-` for standard input; run.bprof where none is named
+    /// The capture, or `-` for standard input; where none is named that in `< FILE`, else run.bprof
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 
@@ -99,6 +100,10 @@ pub struct SelectArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Vec<Glob>,
 
+    /// Samples of these captures of a merged file, by number as `info` and `--by capture` show them: 2, 1-3,5
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = captures)]
+    pub capture: Vec<RangeInclusive<u32>>,
+
     /// Kernel frames alone, of samples taken in the kernel
     #[arg(long, conflicts_with = "user_only")]
     pub kernel_only: bool,
@@ -162,13 +167,6 @@ pub struct ShapeArgs {
     pub min_percent: Option<f64>,
 }
 
-impl ReportArgs {
-    /// The capture to read.
-    pub fn capture(&self) -> &Path {
-        super::capture(&self.file)
-    }
-}
-
 impl SelectArgs {
     /// What was asked for.
     pub fn selection(&self) -> Selection {
@@ -182,6 +180,7 @@ impl SelectArgs {
             cpus: self.cpu.clone(),
             events: self.event.clone(),
             hosts: self.host.clone(),
+            captures: self.capture.clone(),
             code: match (self.user_only, self.kernel_only) {
                 (true, _) => Some(CodeKind::User),
                 (_, true) => Some(CodeKind::Kernel),
@@ -210,14 +209,24 @@ impl ShapeArgs {
 
 /// CPUs: `3` or `0-3`.
 fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let number = |text: &str| {
-        let number = text.trim().parse::<u32>();
-        number.map_err(|_| "must be CPU numbers such as 0-3,5".to_owned())
-    };
+    range(text, "must be CPU numbers such as 0-3,5")
+}
+
+/// Captures of a file: `2` or `1-3`.
+fn captures(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let numbers = range(text, "must be numbers such as 2 or 1-3,5")?;
+    match numbers.contains(&0) {
+        true => Err("captures are numbered from 1 on".to_owned()),
+        false => Ok(numbers),
+    }
+}
+
+fn range(text: &str, forms: &str) -> Result<RangeInclusive<u32>, String> {
+    let number = |text: &str| text.trim().parse().map_err(|_| forms.to_owned());
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (number(first)?, number(last)?) {
         (first, last) if first <= last => Ok(first..=last),
-        _ => Err("the first CPU of a range must not be larger than the last".to_owned()),
+        _ => Err("the first number of a range must not be larger than the last".to_owned()),
     }
 }
 
@@ -277,9 +286,11 @@ pub struct ViewArgs {
     #[arg(long, value_name = "OUT", help_heading = "Other tools")]
     pub speedscope: Option<PathBuf>,
 
-    /// Every sample as `perf script` prints it
-    #[arg(long, help_heading = "Other tools")]
-    pub perf_script: bool,
+    /// Every sample as `perf script` prints it; the number that tools sum up counts samples, with `=periods` it is perf's: CPU time in
+    /// nanoseconds
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "samples",
+          help_heading = "Other tools")]
+    pub perf_script: Option<Period>,
 }
 
 fn percentage(text: &str) -> Result<f64, String> {
@@ -306,8 +317,10 @@ Examples:
   ssh box cat run.bprof | profiler report -
   profiler report --pprof run.pb.gz run.bprof && go tool pprof -top run.pb.gz
   profiler report --perf-script run.bprof | inferno-collapse-perf
+  profiler report --by capture --folded both.bprof   captures of a merged file apart; --capture 2: of one
 
-Options that select hold for every view and combine: of an option given more than once one value has to hold, of different options \
+Options that select hold for every view and combine. Names are asked for as they are or as reports show them \
+('a\\u{1b}b', odd bytes as \u{fffd}). Of an option given more than once one value has to hold, of different options \
 all. What is not of the selection is not counted, neither in shares nor in the verdict; what was lost is of the whole capture, \
 with --time of the frames of that time. A selection of nothing is an empty report that says why, with exit status 0.
 

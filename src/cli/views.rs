@@ -30,7 +30,8 @@ names differ in a version only (server-1.2 and server-1.3, libfoo.so.1.0.3 and l
 them, and that is told; --same OLD=NEW says it of others. Changes are in percentage points, \
 after minus before; ~ marks those within two standard errors, which may well be chance; CPU s is the change in seconds, as far as both \
 runs did the same. --folded prints STACK BEFORE AFTER, counts of BEFORE scaled to the sum of AFTER. In the graph widths are \
-of AFTER, red has grown and blue has shrunk, in the frame itself; grey is the same or may well be chance. Swap the two to see what is gone. --tree and --html are of \
+of AFTER; red has grown and blue has shrunk in self time, the function all over its stacks as in the table, or in this place; grey is the \
+same or may well be chance. Swap the two to see what is gone. --tree and --html are of \
 one capture; whole stacks of both are in the graph and in --folded.
 
 Columns of --csv: group (empty without --by), group_samples, self, self_share, total, total_share (0 to 1, of all samples), module, \

@@ -23,7 +23,7 @@ pub enum Export {
     Pprof,
     Firefox,
     Speedscope,
-    PerfScript,
+    PerfScript(perf_script::Period),
 }
 
 impl Export {
@@ -37,7 +37,9 @@ impl Export {
         let mut files = files.into_iter().filter(|(_, path)| path.is_some());
         match files.next() {
             Some((export, path)) => Some((export, path.clone())),
-            None => view.perf_script.then_some((Export::PerfScript, None)),
+            None => view
+                .perf_script
+                .map(|period| (Export::PerfScript(period), None)),
         }
     }
 
@@ -47,7 +49,7 @@ impl Export {
             Export::Pprof => Kind::Pprof,
             Export::Firefox => Kind::Firefox,
             Export::Speedscope => Kind::Speedscope,
-            Export::PerfScript => Kind::Report,
+            Export::PerfScript(_) => Kind::Report,
         }
     }
 
@@ -94,7 +96,7 @@ pub fn write(
         output,
         collector: Collector::None,
         // What is printed line by line shows itself how far it is.
-        bar: (export != Export::PerfScript).then(|| Bar::new(reader.frames().len())),
+        bar: (!matches!(export, Export::PerfScript(_))).then(|| Bar::new(reader.frames().len())),
     };
     let summary = pipeline::stream(reader, request, &mut exporter, warn)?;
     if let Some(bar) = &mut exporter.bar {
@@ -151,7 +153,9 @@ impl Sink for Exporter {
             Export::Speedscope => {
                 Collector::Speedscope(Box::new(speedscope::Collector::new(units)))
             }
-            Export::PerfScript => Collector::PerfScript(perf_script::Samples::default()),
+            Export::PerfScript(period) => {
+                Collector::PerfScript(perf_script::Samples::new(period, units))
+            }
         };
         Ok(())
     }

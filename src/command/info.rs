@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use crate::capture::Reader;
-use crate::cli::{InfoArgs, capture};
+use crate::cli::InfoArgs;
 use crate::counted::counted;
 use crate::pipeline;
 use crate::report::inventory;
 use crate::report::text::{escaped, write_json};
 
-use super::open_named;
+use super::input::{capture, open_named, shown};
 use super::progress::Bar;
 
 /// Tells what the capture is. The exit code is 1 when it is damaged.
@@ -30,7 +30,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     if !damage.is_empty() {
         bail!(
             "{} is damaged: {}",
-            capture(&args.file).display(),
+            shown(capture(&args.file)),
             damage.join("; ")
         );
     }

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use super::beside::{Beside, refuse_same};
-use super::{open, tell};
+use super::input::{is_stdin, open, shown};
+use super::tell;
 use crate::capture::members::{MergeError, merge_lacking};
 use crate::capture::{Reader, place};
 use crate::cli::MergeArgs;
@@ -34,7 +35,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
         if reader.is_merged() {
             lacking.extend(reader.header().degraded.iter().cloned());
             for damage in reader.damage() {
-                tell(&format!("{}: {damage}", path.display()));
+                tell(&format!("{}: {damage}", shown(path)));
                 lacking.push(format!("merged from a damaged file: {}", damage.kind));
             }
         }
@@ -66,23 +67,19 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 /// What of a capture is not as it was meant.
 fn tell_problems(path: &Path, reader: &Reader) {
     if reader.cut_bytes() > 0 {
         tell(&format!(
             "{}: the last {} bytes are no whole frame (it was killed while it wrote) and are left out",
-            path.display(),
+            shown(path),
             reader.cut_bytes()
         ));
     }
     if !reader.damage().is_empty() {
         tell(&format!(
             "{} is damaged and merged as it is; profiler repair leaves out what is damaged",
-            path.display()
+            shown(path)
         ));
     }
 }
@@ -90,7 +87,7 @@ fn tell_problems(path: &Path, reader: &Reader) {
 /// Names the files of captures that go by numbers.
 fn told(err: MergeError, captures: &[(&Path, &Reader)]) -> anyhow::Error {
     let name = |number: usize| {
-        let path = captures.get(number).map(|(path, _)| path.display());
+        let path = captures.get(number).map(|(path, _)| shown(path));
         path.map_or_else(String::new, |path| path.to_string())
     };
     match err {

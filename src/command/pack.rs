@@ -12,40 +12,51 @@ use rustix::fs::FlockOperation;
 
 use crate::capture::reader::DamageKind;
 use crate::capture::{Appender, Pack, Reader, place};
-use crate::cli::{PackArgs, capture};
+use crate::cli::PackArgs;
 use crate::counted::counted;
 use crate::pipeline;
 use crate::pipeline::packing::{Done, Level, NotPacked, Plan};
 use crate::report::text::escaped;
 
 use super::beside::{Beside, refuse_same};
+use super::input::{capture, is_stdin, open, open_stdin, shown, tell_unnamed, unnamed};
 use super::progress::Bar;
-use super::{symbol_options, tell, unnamed};
+use super::{symbol_options, tell};
 
 /// Packs. Where a file could not be packed the exit code is 0 all the same; it is named.
 pub fn run(args: &PackArgs) -> Result<ExitCode> {
     let path = capture(&args.file);
-    if path == Path::new("-") {
-        bail!("pack needs a capture in a file, not standard input");
+    if is_stdin(path) && args.output.is_none() {
+        bail!(
+            "what is packed is appended to the capture: name its file, or with -o OUT where the packed one goes"
+        );
     }
     let options = symbol_options(&args.names)?;
     if let Some(out) = &args.output {
         refuse_same(path, out, "leave -o out to pack it in place")?;
         place::check(out)?;
     }
-    let shown = || path.display().to_string();
     // Opened by the reader first, which refuses what is no file and no capture.
-    let reader = Reader::open(path)
-        .with_context(shown)
-        .map_err(|err| unnamed(err, &args.file, "pack"))?;
+    let (reader, stdin) = match is_stdin(path) {
+        true => open_stdin().map(|(reader, file)| (reader, Some(file)))?,
+        false => {
+            let reader = open(path).map_err(|err| unnamed(err, &args.file, "pack"))?;
+            (reader, None)
+        }
+    };
+    tell_unnamed(&args.file, path);
     if reader.is_merged() {
         bail!(
             "{} holds several captures: pack each where it was recorded, then merge them",
-            path.display()
+            shown(path)
         );
     }
-    let input = lock(path, args.output.is_none())?;
-    if !reader.is_of(&input).with_context(shown)? {
+    let input = match stdin {
+        Some(file) => file,
+        None => lock(path, args.output.is_none())?,
+    };
+    let is_same = reader.is_of(&input);
+    if !is_same.with_context(|| path.display().to_string())? {
         bail!("{} was changed just now; try again", path.display());
     }
     let (packed, bad_frames) = reader.pack();
@@ -145,7 +156,7 @@ fn check_damage(path: &Path, in_place: bool, reader: &Reader, damage: &[String])
     if let Some(damage) = reader.damage().iter().find(|d| foreign(&d.kind)) {
         bail!(
             "{}: {damage}; nothing can be appended behind another capture",
-            path.display()
+            shown(path)
         );
     }
     let Some(first) = damage.first() else {
@@ -164,7 +175,7 @@ fn check_damage(path: &Path, in_place: bool, reader: &Reader, damage: &[String])
     };
     tell(&format!(
         "warning: {} is damaged, and so is the copy: {first}{more}",
-        path.display()
+        shown(path)
     ));
     Ok(())
 }
@@ -191,7 +202,7 @@ fn in_place(mut file: File, reader: &Reader, packed: &Pack, plan: &Plan) -> Resu
 
 /// Writes a packed copy beside OUT and puts it in place when it is whole.
 fn copy(
-    input: File,
+    mut input: File,
     out: &Path,
     reader: &Reader,
     packed: &Pack,
@@ -200,6 +211,7 @@ fn copy(
     let (beside, mut file) = Beside::create(out)?;
     file.set_permissions(input.metadata()?.permissions())?;
     let end = reader.whole_len();
+    input.rewind()?;
     let copied = io::copy(&mut input.take(end), &mut file)?;
     if copied < end {
         bail!("the capture became shorter while it was copied");

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use super::beside::{Beside, refuse_same};
+use super::input::{capture, open, open_named, shown};
 use super::progress::Bar;
 use super::verify::damage_line;
-use super::{open, open_named};
 use crate::capture::place;
 use crate::capture::repair::{Repaired, repair};
 use crate::capture::verify::verify;
-use crate::cli::{RepairArgs, capture};
+use crate::cli::RepairArgs;
 use crate::counted::counted;
 use crate::pipeline::Progress;
 
@@ -31,15 +31,15 @@ pub fn run(args: &RepairArgs) -> Result<ExitCode> {
         Beside::create(out).with_context(|| format!("cannot write {}", out.display()))?;
     let written = repair(&reader, &file, || bar.frame());
     bar.done();
-    let (_, repaired) = written
-        .with_context(|| format!("cannot repair {} into {}", path.display(), out.display()))?;
+    let (_, repaired) =
+        written.with_context(|| format!("cannot repair {} into {}", shown(path), out.display()))?;
     // What is good by itself could still be too much together.
     let again =
         open(&beside.path()).with_context(|| format!("cannot read back {}", out.display()))?;
     if let Some(damage) = verify(&again, || {}).damage.first() {
         bail!(
             "{}: what is left of it contradicts itself: {damage}",
-            path.display()
+            shown(path)
         );
     }
     let placed = beside.put_in_place(&file);
@@ -54,7 +54,7 @@ pub fn run(args: &RepairArgs) -> Result<ExitCode> {
     if repaired.samples == 0 && !is_whole {
         bail!(
             "no sample of {} could be saved: {} has none, only what could be read beside them",
-            path.display(),
+            shown(path),
             out.display()
         );
     }

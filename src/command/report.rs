@@ -18,7 +18,7 @@ use crate::symbolize::Options;
 use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
-use super::{open_named, symbol_options, table, tell, usage};
+use super::{input, symbol_options, table, tell, usage};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -36,15 +36,16 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(before) = &args.tables.diff {
         return table::compare(args, before, request);
     }
-    let reader = open_named(&args.file, "report")?;
+    let file = input::capture(&args.file);
+    let reader = input::open_named(&args.file, "report")?;
     let export = Export::wanted(&args.view);
-    let file = export.as_ref().and_then(|(_, path)| path.as_deref());
+    let exported = export.as_ref().and_then(|(_, path)| path.as_deref());
     let target = args
         .view
         .flamegraph
         .as_deref()
         .or(args.view.html.as_deref())
-        .or(file)
+        .or(exported)
         .or(args.output.as_deref());
     let to_stdout = target.is_none_or(|path| path == Path::new("-"));
     if let Some((export, _)) = &export {
@@ -56,10 +57,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         None if args.view.flamegraph.is_some() => Kind::Svg,
         None => Kind::Report,
     };
-    let output = Output::open(target, args.capture(), kind)?;
+    let output = Output::open(target, file, kind)?;
     let made = report(args, &reader, request, output, to_stdout);
     ends(made, target.filter(|_| !to_stdout), |done| {
-        finish(args, args.capture(), &done)
+        finish(args, file, &done)
     })
 }
 
@@ -195,7 +196,7 @@ pub(super) fn finish(args: &ReportArgs, file: &Path, done: &Done) -> anyhow::Res
     if done.about.is_damaged() {
         bail!(
             "{} is damaged, the report is partial: {}",
-            file.display(),
+            input::shown(file),
             done.about.damage.join("; ")
         );
     }

@@ -11,7 +11,7 @@ use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
 use super::report::{Done, ends, finish, tell_verdict};
-use super::{open, tell};
+use super::{input, tell};
 use crate::cli::ReportArgs;
 use crate::pipeline::{self, Request, Shape};
 use crate::profile::{By, Profile};
@@ -133,8 +133,8 @@ pub fn print(
 
 /// Compares a capture with the one before.
 pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Result<ExitCode> {
-    let after = args.capture();
-    if [before, after].iter().all(|path| *path == Path::new("-")) {
+    let after = input::capture(&args.file);
+    if [before, after].iter().all(|path| input::is_stdin(path)) {
         bail!("only one of the two captures can be standard input");
     }
     let target = args.view.flamegraph.as_deref().or(args.output.as_deref());
@@ -144,9 +144,10 @@ pub fn compare(args: &ReportArgs, before: &Path, request: Request) -> anyhow::Re
         None => Kind::Report,
     };
     let out = Output::open(target, after, kind)?;
+    input::tell_unnamed(&args.file, after);
     let mut profiles = Vec::new();
     for path in [before, after] {
-        let reader = open(path)?;
+        let reader = input::open(path)?;
         let mut progress = Bar::new(reader.frames().len());
         let mut warn = |message: &str| tell(message);
         let profile = pipeline::profile(&reader, request.clone(), &mut progress, &mut warn);

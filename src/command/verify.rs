@@ -12,7 +12,7 @@ use crate::counted::counted;
 use crate::pipeline::Progress;
 use crate::report::text::escaped;
 
-use super::open_named;
+use super::input::open_named;
 use super::progress::Bar;
 
 /// Checks a capture. The exit code is 1 when any of it is damaged.

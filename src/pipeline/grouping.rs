@@ -1,9 +1,11 @@
 //! Which group a sample is in.
 
 use hashbrown::HashMap;
+use jiff::Timestamp as Wall;
 
 use super::segment::{Segment, ViewId};
 use crate::capture::Tables;
+use crate::format::header::Header;
 use crate::format::process::StringId;
 use crate::format::samples::Sample;
 use crate::profile::{By, Group, Names};
@@ -27,12 +29,23 @@ pub(super) fn cgroup(number: Option<StringId>, tables: &Tables) -> &[u8] {
     path.map_or(UNKNOWN, |path| path)
 }
 
+/// What one of the captures in a file is called: by its number and when it began.
+pub(super) fn capture(number: usize, header: &Header) -> String {
+    let began = i128::from(header.start_time.0) + i128::from(header.wall_offset_ns);
+    match Wall::from_nanosecond(began) {
+        Ok(wall) => format!("capture {number} {}", wall.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        Err(_) => format!("capture {number}"),
+    }
+}
+
 /// What samples are grouped by, and what each group is called that does not depend on the sample.
 #[derive(Debug, Clone)]
 pub(super) struct Grouping {
     pub by: By,
     /// Name of the host.
     pub host: String,
+    /// Name of the capture, as [`capture`] has it.
+    pub capture: String,
 }
 
 impl Grouping {
@@ -47,7 +60,7 @@ impl Grouping {
             By::Thread | By::Comm => sample.task,
             By::Cpu => sample.known_cpu().unwrap_or(NO_CPU),
             By::Cgroup => segment.cgroup(sample, tables).unwrap_or(u32::MAX),
-            By::Process | By::Exe | By::Host | By::None => 0,
+            By::Process | By::Exe | By::Host | By::Capture | By::None => 0,
         }
     }
 
@@ -94,6 +107,7 @@ impl Grouping {
             By::Cpu if detail == NO_CPU => of(names, b"cpu ?"),
             By::Cpu => of(names, format!("cpu {detail}").as_bytes()),
             By::Host => of(names, self.host.as_bytes()),
+            By::Capture => of(names, self.capture.as_bytes()),
             By::None => of(names, b""),
         })
     }

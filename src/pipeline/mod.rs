@@ -210,6 +210,7 @@ impl Counter {
         let grouping = Grouping {
             by,
             host: about.host.clone(),
+            capture: grouping::capture(1, reader.header()),
         };
         let filter = Filter::new(selection, &about);
         let plan = Plan::new(reader, &filter);

@@ -23,6 +23,8 @@ pub enum By {
     Cpu,
     /// Host the samples are of
     Host,
+    /// Capture of a merged file: its number and when it began
+    Capture,
     /// Not at all: stacks begin with their first function
     None,
 }
@@ -38,6 +40,7 @@ impl By {
             By::Cgroup => "cgroup",
             By::Cpu => "CPU",
             By::Host => "host",
+            By::Capture => "capture",
             By::None => "capture",
         }
     }

@@ -4,6 +4,7 @@ use regex::RegexBuilder;
 
 use super::text::escaped;
 use super::weights::{Functions, Weights};
+use crate::profile::shown::is_shown;
 use crate::profile::{Profile, StackId};
 
 /// Bytes a compiled pattern may take.
@@ -86,9 +87,15 @@ pub fn find(profile: &Profile, asked: &str) -> Result<Found, NotFound> {
         (0..functions.len() as u32)
             .filter(|n| of_functions.get(*n as usize).is_some_and(|w| *w > 0))
     };
-    let mut numbers: Vec<u32> = sampled().filter(|n| name(n) == asked).collect();
+    // As it is, or as it is shown.
+    let called = |n: &u32, is: &dyn Fn(&str) -> bool| {
+        let name = name(n);
+        is(name) || is_shown(name.as_bytes(), is)
+    };
+    let all = |is: &dyn Fn(&str) -> bool| sampled().filter(|n| called(n, is)).collect();
+    let mut numbers: Vec<u32> = all(&|name| name == asked);
     if numbers.is_empty() {
-        numbers = sampled().filter(|n| name(n).contains(asked)).collect();
+        numbers = all(&|name| name.contains(asked));
     }
     let mut hint = String::new();
     let mut pattern = |text: &str, any_case| {
@@ -103,7 +110,7 @@ pub fn find(profile: &Profile, asked: &str) -> Result<Found, NotFound> {
     if numbers.is_empty()
         && let Some(pattern) = pattern(asked, false)
     {
-        numbers = sampled().filter(|n| pattern.is_match(name(n))).collect();
+        numbers = all(&|name| pattern.is_match(name));
     }
     if numbers.is_empty() {
         let alike = pattern(&regex::escape(asked), true);
@@ -195,6 +202,9 @@ mod tests {
         assert_eq!(names("drive(").unwrap(), ["drive(int)", "drive(long)"]);
         assert_eq!(names("^hot").unwrap(), ["hot", "hot_alpha"]);
         assert_eq!(names("drive.int").unwrap(), ["drive(int)"]);
+        for shown in ["a\x1bb", r"a\u{1b}b", "a\u{fffd}b", r"\u{1b}b"] {
+            assert_eq!(names(shown).unwrap(), ["a\x1bb"], "{shown}");
+        }
         let said = |asked: &str| names(asked).unwrap_err().to_string();
         assert_eq!(
             said("HOT"),

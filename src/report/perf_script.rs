@@ -1,29 +1,62 @@
 //! `--perf-script`: every sample as `perf script` prints it, for tools that read that.
 //!
 //! ```text
-//! COMM PID/TID [CPU] SECONDS.MICROSECONDS: WEIGHT EVENT:
+//! COMM PID/TID [CPU] SECONDS.MICROSECONDS: PERIOD EVENT:
 //! <tab>ADDRESS FUNCTION+0xOFFSET (FILE)        leaf first; inlined functions without an offset, before the one they are in
 //! <empty line>
 //! ```
 //!
-//! Times are those of the recorded machine's clock since it was started. The number before the event is the sample's
-//! weight, so that what tools sum up is what the other views show. Callers that were cut off are a frame `[truncated]`.
+//! Times are those of the recorded machine's clock since it was started. The period is what tools sum up: the sample's weight, so
+//! that their counts are those of the other views, or what perf prints there, as is asked. Callers that were cut off are a frame
+//! `[truncated]`.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
+use clap::ValueEnum;
+
 use crate::profile::{About, FrameKind, Names, SampleFrame, SampleView};
 
 use super::folded::TRUNCATED;
+use super::samples::{EventUnit, amount};
 use super::text::folded;
+
+/// What the number before the event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Period {
+    /// What the sample counts for: tools sum up samples
+    #[default]
+    Samples,
+    /// What perf prints: CPU time in nanoseconds, of events that are no time how many of them
+    Periods,
+}
 
 /// Writes samples.
 #[derive(Debug, Default)]
 pub struct Samples {
+    period: Period,
+    units: Vec<EventUnit>,
     block: String,
 }
 
 impl Samples {
+    /// For samples whose weights mean `units`, by event.
+    pub fn new(period: Period, units: Vec<EventUnit>) -> Samples {
+        Samples {
+            period,
+            units,
+            block: String::new(),
+        }
+    }
+
+    fn period(&self, sample: &SampleView<'_>) -> u64 {
+        let (event, weight) = (sample.event, sample.weight);
+        match self.period {
+            Period::Samples => weight,
+            Period::Periods => amount(&self.units, event, weight).unwrap_or(weight),
+        }
+    }
+
     /// Writes one sample.
     pub fn write(
         &mut self,
@@ -32,14 +65,20 @@ impl Samples {
         sample: &SampleView<'_>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        let period = self.period(sample);
         self.block.clear();
         // Writing to a string does not fail.
-        let _ = block(about, names, sample, &mut self.block);
+        let _ = block(about, names, (sample, period), &mut self.block);
         out.write_all(self.block.as_bytes())
     }
 }
 
-fn block(about: &About, names: &Names, sample: &SampleView<'_>, out: &mut String) -> fmt::Result {
+fn block(
+    about: &About,
+    names: &Names,
+    (sample, period): (&SampleView<'_>, u64),
+    out: &mut String,
+) -> fmt::Result {
     let event = about.events.get(usize::from(sample.event));
     let time = sample.time.0;
     // perf leaves it out where it has none.
@@ -53,7 +92,7 @@ fn block(about: &About, names: &Names, sample: &SampleView<'_>, out: &mut String
         cpu.unwrap_or_default(),
         time / 1_000_000_000,
         time % 1_000_000_000 / 1000,
-        sample.weight,
+        period,
         event.map_or("?".into(), |event| folded(&event.name)),
     )?;
     let (user_cut, kernel_cut) = sample.cuts();

@@ -58,6 +58,12 @@ pub(super) fn nanoseconds(units: &[EventUnit], event: u8, weight: u64) -> Option
     Some(weight.saturating_mul(unit.nanoseconds?))
 }
 
+/// What perf would count of a weight: nanoseconds where the event measures time, else how many there were of it, where that is fixed.
+pub(super) fn amount(units: &[EventUnit], event: u8, weight: u64) -> Option<u64> {
+    let unit = units.get(usize::from(event))?;
+    Some(weight.saturating_mul(unit.nanoseconds.or(unit.period)?))
+}
+
 /// A part of a stack.
 pub(super) enum Part<'a> {
     /// Callers are missing here.

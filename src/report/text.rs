@@ -5,45 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Characters that would break a line or a terminal, or show text in another order than it has.
-fn is_control(c: char) -> bool {
-    // `char::is_control` is C0, DEL and C1; the two separators end lines for many readers; the rest turns text around.
-    c.is_control()
-        || matches!(
-            c,
-            '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
-                | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        )
-}
-
-/// `name` as a frame of a folded line: `;` becomes `:`, control characters U+FFFD.
-pub fn folded(name: &str) -> Cow<'_, str> {
-    let odd = |c: char| c == ';' || is_control(c);
-    if !name.chars().any(odd) {
-        return Cow::Borrowed(name);
-    }
-    let replace = |c| match c {
-        ';' => ':',
-        c if is_control(c) => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    Cow::Owned(name.chars().map(replace).collect())
-}
-
-/// `name` for people: control characters as `\n`, `\t`, `\u{1b}`.
-pub fn escaped(name: &str) -> Cow<'_, str> {
-    if !name.chars().any(is_control) {
-        return Cow::Borrowed(name);
-    }
-    let mut out = String::with_capacity(name.len() + 8);
-    for c in name.chars() {
-        match c {
-            c if is_control(c) => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    Cow::Owned(out)
-}
+use crate::profile::shown::is_control;
+pub use crate::profile::shown::{escaped, folded};
 
 /// Writes `value` as indented JSON and a newline, with escapes as [`json`] has them.
 pub fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
@@ -120,24 +83,6 @@ pub fn html(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn folded_frames_keep_blanks_and_lose_what_breaks_lines() {
-        assert_eq!(folded("<[u8; 2] as T>::f"), "<[u8: 2] as T>::f");
-        assert_eq!(folded("a b"), "a b");
-        assert_eq!(
-            folded("a\nb\tc\x1bd\x7fe\u{85}f\u{2028}"),
-            "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f\u{fffd}"
-        );
-        assert_eq!(folded("中"), "中");
-    }
-
-    #[test]
-    fn escapes_show_the_true_name() {
-        assert_eq!(escaped("a\nb\x1b[31m;\u{9b}"), "a\\nb\\u{1b}[31m;\\u{9b}");
-        assert_eq!(escaped("a\\b"), "a\\b");
-        assert_eq!(escaped("\u{202e}fdp.a"), "\\u{202e}fdp.a");
-    }
 
     /// Characters that JSON leaves as they are, and terminals and readers do not.
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Part;
 use crate::capture::Reader;
 use crate::event::Timestamp;
-use crate::pipeline::selection::no_host;
+use crate::pipeline::selection::{no_capture, no_host};
 use crate::pipeline::{Request, about};
 use crate::profile::{About, Event, Selected, counted_event};
 
@@ -108,20 +108,32 @@ pub(super) fn joined_about(
             selected.samples = sum(selected.samples, more.samples);
             selected.lost = sum(selected.lost, more.lost);
             selected.weight = selected.weight.saturating_add(more.weight);
+            // Of one that is not asked for, this is all that could be said.
+            let is_asked_for = part.is_of_host(request) && part.is_numbered(request);
             for why in more.nothing {
-                if !selected.nothing.contains(&why) {
+                if is_asked_for && !selected.nothing.contains(&why) {
                     selected.nothing.push(why);
                 }
             }
         }
     }
-    if let Some(selected) = &mut all.selected
-        && !parts.iter().any(|part| part.is_asked_for(request))
-    {
-        let hosts = parts
-            .iter()
-            .map(|part| (part.host.clone(), part.reader.samples()));
-        selected.nothing = vec![no_host(&request.selection, hosts)];
+    if let Some(selected) = &mut all.selected {
+        let any = |is: fn(&Part<'_>, &Request) -> bool| parts.iter().any(|part| is(part, request));
+        let with_samples = |name: fn(&Part<'_>) -> String| {
+            let names = parts.iter();
+            names.map(move |part| (name(part), part.reader.samples()))
+        };
+        if !any(|part, request| part.is_of_host(request)) {
+            let hosts = with_samples(|part| part.host.clone());
+            selected.nothing = vec![no_host(&request.selection, hosts)];
+        } else if !any(|part, request| part.is_numbered(request)) {
+            let captures = with_samples(|part| part.name());
+            selected.nothing = vec![no_capture(&request.selection, captures)];
+        } else if !any(|part, request| part.is_of_host(request) && part.is_numbered(request)) {
+            let nothing =
+                "each of these is in the file, but no capture is of that number and that host";
+            selected.nothing = vec![nothing.to_owned()];
+        }
     }
     // What one capture has nothing of, another may have.
     if let Some(selected) = all.selected.as_mut().filter(|s| s.samples.unwrap_or(0) > 0) {

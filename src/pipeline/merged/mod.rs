@@ -4,8 +4,10 @@
 mod about;
 mod stream;
 
+use std::ops::RangeInclusive;
+
 use super::selection::{Scale, TimePoint};
-use super::{Progress, Request, about as one, shape};
+use super::{Progress, Request, about as one, grouping, shape};
 use crate::capture::Reader;
 use crate::capture::members::shift;
 use crate::event::Timestamp;
@@ -30,25 +32,44 @@ struct Part<'r> {
 }
 
 impl Part<'_> {
+    /// What it is called: by its number and when it began.
+    fn name(&self) -> String {
+        grouping::capture(self.number, self.reader.header())
+    }
+
     /// A time of its clock, on the common axis.
     fn on_axis(&self, time: Timestamp) -> Timestamp {
         Timestamp(time.0.saturating_add(self.shift))
     }
 
+    /// Whether it is asked for by its number.
+    fn is_numbered(&self, request: &Request) -> bool {
+        let captures = &request.selection.captures;
+        let is_in = |numbers: &RangeInclusive<u32>| {
+            u32::try_from(self.number).is_ok_and(|number| numbers.contains(&number))
+        };
+        captures.is_empty() || captures.iter().any(is_in)
+    }
+
     /// Whether its host is asked for, by its name or by what it is called here.
-    fn is_asked_for(&self, request: &Request) -> bool {
+    fn is_of_host(&self, request: &Request) -> bool {
         let hosts = &request.selection.hosts;
         let names = [&self.reader.header().host, &self.host];
         let mut asked = hosts.iter();
         hosts.is_empty() || asked.any(|glob| names.iter().any(|name| glob.matches(name.as_bytes())))
     }
 
-    /// What is asked of this one: its host may be asked for by what it is called here.
+    /// What is asked of this one: its host may be asked for by what it is called here, and its number is one of several.
     fn request(&self, request: &Request) -> Request {
         let mut request = request.clone();
         let hosts = &mut request.selection.hosts;
         if hosts.iter().any(|glob| glob.matches(self.host.as_bytes())) {
             *hosts = "*".parse().into_iter().collect();
+        }
+        // By itself, a capture is the first and only one.
+        if !request.selection.captures.is_empty() {
+            let number = u32::from(self.is_numbered(&request));
+            request.selection.captures = vec![number..=number];
         }
         request
     }
@@ -120,7 +141,7 @@ fn are_twins(one: &Header, other: &Header, a: Option<(u64, u64)>, b: Option<(u64
 /// Whether groups are of a host, so that those of different hosts are different.
 fn of_host(by: By) -> bool {
     match by {
-        By::Process | By::Thread | By::Cgroup | By::Cpu => true,
+        By::Process | By::Thread | By::Cgroup | By::Cpu | By::Capture => true,
         By::Comm | By::Exe | By::Host | By::None => false,
     }
 }
@@ -180,9 +201,14 @@ pub(super) fn profile(
             warn,
         );
         abouts.push(std::mem::take(&mut profile.about));
+        let named = |text: &str| match several {
+            true => format!("{text}@{}", part.host),
+            false => text.to_owned(),
+        };
         let label = |label: &str| match request.by {
             By::Host => part.host.clone(),
-            by if several && of_host(by) => format!("{label}@{}", part.host),
+            By::Capture => named(&part.name()),
+            by if of_host(by) => named(label),
             _ => label.to_owned(),
         };
         all.absorb(

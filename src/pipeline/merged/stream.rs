@@ -283,6 +283,7 @@ impl<S: Sink> Sink for Through<'_, '_, S> {
         let process = named(sample.process);
         let group = match self.by {
             By::Host => self.part.host.clone(),
+            By::Capture => named(&self.part.name()),
             by if of_host(by) => named(sample.group),
             _ => sample.group.to_owned(),
         };

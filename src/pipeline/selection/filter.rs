@@ -8,6 +8,7 @@ use crate::event::sample_flags;
 use crate::format::samples::Sample;
 use crate::pipeline::grouping::{self, Memo};
 use crate::pipeline::segment::{Key, Segment};
+use crate::profile::shown::is_shown;
 use crate::profile::{About, Selected};
 
 /// A selection with what a capture says to it before any sample is read.
@@ -20,6 +21,8 @@ pub(in crate::pipeline) struct Filter {
     events: Vec<bool>,
     /// The capture's host is asked for.
     host: bool,
+    /// The capture is asked for by its number.
+    numbered: bool,
 }
 
 impl Filter {
@@ -36,7 +39,9 @@ impl Filter {
         let events = events
             .map(|event| wanted.is_empty() || wanted.iter().any(|asked| event.is_called(asked)));
         let hosts = &selection.hosts;
+        let captures = &selection.captures;
         Filter {
+            numbered: captures.is_empty() || captures.iter().any(|c| c.contains(&1)),
             times: (!times.is_empty()).then_some(times),
             events: events.collect(),
             host: hosts.is_empty() || hosts.iter().any(|h| h.matches(about.host.as_bytes())),
@@ -65,6 +70,11 @@ impl Filter {
         self.host
     }
 
+    /// Whether the capture, which is the first of its file, is asked for by its number.
+    pub fn is_numbered(&self) -> bool {
+        self.numbered
+    }
+
     /// Spans of time of which a sample has to be in one; `None`: it is not asked when.
     pub fn times(&self) -> Option<&[TimeSpan]> {
         self.times.as_deref()
@@ -81,6 +91,7 @@ impl Filter {
             cpus,
             events,
             hosts,
+            captures,
             code,
             symbols: _,
             modules: _,
@@ -94,6 +105,7 @@ impl Filter {
             && cpus.is_empty()
             && events.is_empty()
             && hosts.is_empty()
+            && captures.is_empty()
             && code.is_none()
             && times.is_empty())
     }
@@ -182,7 +194,12 @@ impl<'a> Sieve<'a> {
         let cpus = &asked.cpus;
         let is_asked = |cpu| cpus.iter().any(|cpus| cpus.contains(&cpu));
         let on_cpu = cpus.is_empty() || sample.known_cpu().is_some_and(is_asked);
-        if !(filter.host && in_time && on_cpu && event.is_none_or(|event| *event)) {
+        if !(filter.host
+            && filter.numbered
+            && in_time
+            && on_cpu
+            && event.is_none_or(|event| *event))
+        {
             return false;
         }
         let any_task = asked.pids.is_empty() && asked.tids.is_empty() && asked.comms.is_empty();
@@ -220,10 +237,13 @@ fn task(asked: &Selection, sample: &Sample, segment: &Segment, tables: &Tables) 
 
 /// Whether the cgroup `path` is `above` or below it. One that is not known is below none.
 pub(super) fn is_below(path: &[u8], above: &str) -> bool {
-    let Some(rest) = path.strip_prefix(above.as_bytes()) else {
-        return false;
+    let is = |path: &[u8]| match path.strip_prefix(above.as_bytes()) {
+        Some(rest) => {
+            rest.is_empty() || rest.starts_with(b"/") || (above == "/" && !path.is_empty())
+        }
+        None => false,
     };
-    rest.is_empty() || rest.starts_with(b"/") || (above == "/" && !path.is_empty())
+    is(path) || is_shown(path, |shown| is(shown.as_bytes()))
 }
 
 #[cfg(test)]
@@ -245,6 +265,7 @@ mod tests {
         ] {
             assert_eq!(is_below(path.as_bytes(), above), expected, "{path} {above}");
         }
+        assert!(is_below(b"/a\xff\n/b", "/a\u{fffd}\\n"), "as it is shown");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::event::Pid;
 
 pub(super) use filter::{Filter, Sieve};
 pub(super) use names::{Found, found, wanted};
-pub(super) use nothing::{explain, no_host};
+pub(super) use nothing::{explain, no_capture, no_host};
 pub(super) use plan::Plan;
 
 pub use pattern::{Glob, NamePattern, PathPattern};
@@ -45,6 +45,8 @@ pub struct Selection {
     pub events: Vec<String>,
     /// Names of hosts.
     pub hosts: Vec<Glob>,
+    /// Numbers of captures in a merged file, from 1; of any other file there is the first.
+    pub captures: Vec<RangeInclusive<u32>>,
     /// Only frames of this kind are kept, and samples that have any.
     pub code: Option<CodeKind>,
     /// The stack has a function whose name matches.

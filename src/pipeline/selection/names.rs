@@ -1,6 +1,7 @@
 //! What names decide about samples: each place is looked at once.
 
 use super::Filter;
+use crate::profile::shown::is_shown;
 use crate::profile::{Names, Resolution};
 
 /// What of the questions about names holds: bits of [`SYMBOL`] and [`MODULE`].
@@ -36,7 +37,8 @@ pub(in crate::pipeline) fn found(filter: &Filter, resolution: &Resolution, names
             continue;
         };
         let name = names.text(frame.name);
-        if selection.symbols.iter().any(|regex| regex.is_match(name)) {
+        let is_asked = |name: &str| selection.symbols.iter().any(|regex| regex.is_match(name));
+        if is_asked(name) || is_shown(name.as_bytes(), is_asked) {
             found |= SYMBOL;
         }
         let module = names.text(frame.module);

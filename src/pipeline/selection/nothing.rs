@@ -41,6 +41,10 @@ pub(in crate::pipeline) fn explain(
             let host = (about.host.clone(), about.samples);
             vec![no_host(filter.selection(), [host])]
         }
+        (Some(0), 0) if !filter.is_numbered() => {
+            let capture = (grouping::capture(1, reader.header()), about.samples);
+            vec![no_capture(filter.selection(), [capture])]
+        }
         (Some(0), 0) => of_samples(reader, filter, about),
         (Some(0), passed) => {
             let whole = match filter.selection().modules.is_empty() {
@@ -67,14 +71,28 @@ pub(in crate::pipeline) fn no_host(
     asked: &Selection,
     hosts: impl IntoIterator<Item = (String, u64)>,
 ) -> String {
-    let kind = kinds(asked)
-        .into_iter()
-        .find(|(which, _)| *which == Which::Host);
+    none_of(Which::Host, asked, hosts)
+}
+
+/// Where none of the `captures`, with their samples, is asked for.
+pub(in crate::pipeline) fn no_capture(
+    asked: &Selection,
+    captures: impl IntoIterator<Item = (String, u64)>,
+) -> String {
+    none_of(Which::Capture, asked, captures)
+}
+
+fn none_of(
+    which: Which,
+    asked: &Selection,
+    there: impl IntoIterator<Item = (String, u64)>,
+) -> String {
+    let kind = kinds(asked).into_iter().find(|(kind, _)| *kind == which);
     let Some((_, mut kind)) = kind else {
-        return "no host is asked for".to_owned();
+        return "nothing of it is asked for".to_owned();
     };
-    for (host, samples) in hosts {
-        let sum = kind.values.entry(host).or_default();
+    for (name, samples) in there {
+        let sum = kind.values.entry(name).or_default();
         *sum = sum.saturating_add(samples);
     }
     sentence(&kind, &About::default())
@@ -126,6 +144,7 @@ fn of_samples(reader: &Reader, filter: &Filter, about: &About) -> Vec<String> {
 enum Which {
     Time,
     Host,
+    Capture,
     Event,
     Cpu,
     Cgroup,
@@ -140,6 +159,7 @@ fn kinds(asked: &Selection) -> Vec<(Which, Kind)> {
     let kinds = [
         (Which::Time, "time"),
         (Which::Host, "host"),
+        (Which::Capture, "capture"),
         (Which::Event, "event"),
         (Which::Cpu, "CPU"),
         (Which::Cgroup, "cgroup"),
@@ -202,6 +222,8 @@ fn value(
             let found = asked.hosts.iter().any(|glob| glob.matches(host.as_bytes()));
             (host.clone(), found)
         }
+        // Of one capture all samples are; that it is asked for was seen before.
+        Which::Capture => (String::new(), true),
         Which::Event => {
             let event = about.events.get(usize::from(sample.event));
             // The name alone is not all where there are several rates of it, or a rate is asked for.

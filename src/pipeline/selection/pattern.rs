@@ -1,5 +1,6 @@
 //! Names as people give them.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,21 +9,30 @@ use std::str::FromStr;
 use globset::GlobMatcher;
 use regex::Regex;
 
+use crate::profile::shown::{is_shown, unescaped};
 use crate::timeline::file_name;
 
 /// A name, or a pattern for the whole of it: `*`, `?`, `[a-z]`, `{a,b}`. A name that looks like a pattern matches itself too, and a
-/// `?` alone nothing else: it stands for what is not known.
+/// `?` alone nothing else: it stands for what is not known. Names match as they are, and as reports show them.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
     pattern: GlobMatcher,
+    /// With the characters that escapes of reports stand for, where it has any.
+    unescaped: Option<GlobMatcher>,
 }
 
 impl Glob {
     /// Whether it is the name of `name`, or matches it.
     pub fn matches(&self, name: &[u8]) -> bool {
-        let is_match = || self.pattern.is_match(Path::new(OsStr::from_bytes(name)));
-        self.text.as_bytes() == name || (self.text != "?" && is_match())
+        let is = |name: &[u8]| {
+            let is_match = || self.pattern.is_match(Path::new(OsStr::from_bytes(name)));
+            self.text.as_bytes() == name || (self.text != "?" && is_match())
+        };
+        let unescaped = self.unescaped.as_ref();
+        is(name)
+            || unescaped.is_some_and(|glob| glob.is_match(Path::new(OsStr::from_bytes(name))))
+            || is_shown(name, |shown| is(shown.as_bytes()))
     }
 
     /// As it was given.
@@ -46,6 +56,11 @@ impl FromStr for Glob {
         Ok(Glob {
             text: text.to_owned(),
             pattern: pattern.compile_matcher(),
+            unescaped: match unescaped(text) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(text) => globset::Glob::new(&text).ok(),
+            }
+            .map(|glob| glob.compile_matcher()),
         })
     }
 }
@@ -88,7 +103,10 @@ pub struct NamePattern {
 impl NamePattern {
     /// Whether it is `name`, or matches all of it.
     pub fn matches(&self, name: &str) -> bool {
-        self.text == name || self.pattern.as_ref().is_some_and(|p| p.is_match(name))
+        let is = |name: &str| {
+            self.text == name || self.pattern.as_ref().is_some_and(|p| p.is_match(name))
+        };
+        is(name) || is_shown(name.as_bytes(), is)
     }
 
     /// As it was given.
@@ -129,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_glob_is_of_the_whole_name_and_matches_itself() {
-        let cases: [(&str, &[u8], bool); 13] = [
+        let cases: [(&str, &[u8], bool); 18] = [
             ("worker", b"worker", true),
             ("worker", b"worker-1", false),
             ("work*", b"worker-1", true),
@@ -143,6 +161,11 @@ mod tests {
             ("?", b"?", true),
             ("?", b"a", false),
             ("??", b"ab", true),
+            ("w\u{fffd}rker", b"w\xffrker", true),
+            (r"a\u{1b}[0m", b"a\x1b[0m", true),
+            (r"a\nb*", b"a\nb;c", true),
+            ("a\u{fffd}b:c", b"a\nb;c", true),
+            ("a:b", b"a_b", false),
         ];
         for (pattern, name, expected) in cases {
             let glob: Glob = pattern.parse().unwrap();
@@ -182,6 +205,8 @@ mod tests {
             ("[kernel]", "k", false),
             (r"\[.*\]", "[nf_tables]", true),
             ("[a-z]+[s]", "apps", true),
+            (r"[a\u{9b}]", "[a\u{9b}]", true),
+            ("a:b", "a;b", true),
         ];
         for (pattern, name, expected) in cases {
             let pattern: NamePattern = pattern.parse().unwrap();

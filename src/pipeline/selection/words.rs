@@ -1,6 +1,7 @@
 //! A selection in words, for what a report says about itself.
 
 use std::fmt::{self, Display};
+use std::ops::RangeInclusive;
 
 use jiff::Timestamp as Wall;
 
@@ -18,20 +19,22 @@ impl Selection {
             cpus,
             events,
             hosts,
+            captures,
             code,
             symbols,
             modules,
             times,
         } = self;
-        let cpus = cpus.iter().map(|cpus| match (cpus.start(), cpus.end()) {
+        let range = |numbers: &RangeInclusive<u32>| match (numbers.start(), numbers.end()) {
             (first, last) if first == last => first.to_string(),
             (first, last) => format!("{first}-{last}"),
-        });
+        };
         let clauses = [
             clause("time", times),
             clause("host", hosts.iter().map(|glob| glob.text())),
+            clause("capture", captures.iter().map(range)),
             clause("event", events),
-            clause("CPU", cpus),
+            clause("CPU", cpus.iter().map(range)),
             clause("cgroup", cgroups),
             clause("program", exes.iter().map(|exe| exe.text())),
             clause("pid", pids),
@@ -89,6 +92,7 @@ mod tests {
             comms: vec!["work*".parse().unwrap()],
             times: vec!["10s..1m30.5s".parse().unwrap(), "40%..".parse().unwrap()],
             symbols: vec![regex::Regex::new("^main$").unwrap()],
+            captures: vec![2..=2],
             code: Some(CodeKind::Kernel),
             ..Selection::default()
         };
@@ -96,6 +100,7 @@ mod tests {
             selection.words(),
             [
                 "time 10s..90.5s or 40%..",
+                "capture 2",
                 "CPU 0-3 or 5",
                 "pid 7 or 9",
                 "thread name work*",

@@ -20,10 +20,21 @@ pub fn folded(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         (_, after) => after,
     };
     let mut scale = Scale::new(joined, whole);
-    Tree::new(joined).for_each_line(0.0, &mut |line, counts| {
-        let [before, after] = scale.next(counts);
-        writeln!(out, "{line} {before} {after}")
+    Tree::new(joined).for_each_line(0.0, &mut |line| {
+        let [before, after] = scale.next(line.own);
+        writeln!(out, "{} {before} {after}", line.stack)
     })
+}
+
+/// A stack as it is printed, with its counts before and after.
+pub(super) struct Line<'t> {
+    pub stack: &'t str,
+    /// Number of the text of its leaf.
+    pub leaf: u32,
+    /// Samples of the leaf itself.
+    pub own: [u64; 2],
+    /// And of what it calls that is too small for lines of its own.
+    pub small: [u64; 2],
 }
 
 /// Scales counts so that their sums are exactly what is asked for: each is what the sum so far grew by.
@@ -65,6 +76,8 @@ impl Scale {
 /// Stacks of both, merged by what is printed of them.
 pub(super) struct Tree {
     texts: Vec<String>,
+    /// The number of the text of each frame.
+    pub frames: Vec<u32>,
     nodes: Stacks,
     callees: Callees,
     own: Vec<[u64; 2]>,
@@ -101,6 +114,7 @@ impl Tree {
 
         let mut tree = Tree {
             texts,
+            frames: Vec::new(),
             nodes: Stacks::default(),
             callees: Stacks::default().callees(),
             own: vec![[0; 2]],
@@ -143,6 +157,7 @@ impl Tree {
             }
             tree.add(node, side, row.weight);
         }
+        tree.frames = frames;
         tree.own.resize(tree.nodes.len() + 1, [0; 2]);
         tree.callees = tree.nodes.callees();
         tree.sum_up();
@@ -174,19 +189,21 @@ impl Tree {
     }
 
     fn text(&self, node: StackId) -> &str {
-        let text = self
-            .nodes
-            .leaf(node)
-            .and_then(|(_, text)| self.texts.get(text as usize));
+        let text = self.texts.get(self.leaf(node) as usize);
         text.map_or("", |text| text)
     }
 
-    /// Calls `each` with every stack that has samples and its counts. What is below `least` of both sides, from 0 to 1, is
-    /// counted for its caller.
+    /// Number of a node's text.
+    fn leaf(&self, node: StackId) -> u32 {
+        self.nodes.leaf(node).map_or(u32::MAX, |(_, text)| text)
+    }
+
+    /// Calls `each` with every stack that has samples, callers first. What is below `least` of both sides, from 0 to 1, has no line
+    /// of its own.
     pub fn for_each_line(
         &self,
         least: f64,
-        each: &mut dyn FnMut(&str, [u64; 2]) -> io::Result<()>,
+        each: &mut dyn FnMut(Line<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut line = String::new();
         let mut levels = vec![(0, self.below(0, least).1)];
@@ -200,23 +217,28 @@ impl Tree {
                 line.push(';');
             }
             line.push_str(self.text(node));
-            let (own, below) = self.below(node, least);
-            if own != [0; 2] {
-                each(&line, own)?;
+            let (small, below) = self.below(node, least);
+            let own = self.own.get(node as usize).copied().unwrap_or_default();
+            if own != [0; 2] || small != [0; 2] {
+                each(Line {
+                    stack: &line,
+                    leaf: self.leaf(node),
+                    own,
+                    small,
+                })?;
             }
             levels.push((line.len(), below));
         }
         Ok(())
     }
 
-    /// A node's own counts, with what is too small below it, and the others below it, the first last.
+    /// Counts of what is too small below a node, and the others below it, the first last.
     fn below(&self, node: StackId, least: f64) -> ([u64; 2], Vec<StackId>) {
-        let of =
-            |list: &[[u64; 2]], node: StackId| list.get(node as usize).copied().unwrap_or_default();
-        let mut own = of(&self.own, node);
+        let mut small = [0; 2];
         let mut below = Vec::new();
         for callee in self.callees.of(node) {
-            let total = of(&self.total, *callee);
+            let total = self.total.get(*callee as usize).copied();
+            let total = total.unwrap_or_default();
             let wide = |side: usize| {
                 let (count, weight) = (total.get(side), self.weights.get(side));
                 share(count.copied().unwrap_or(0), weight.copied().unwrap_or(0)) >= least
@@ -224,11 +246,11 @@ impl Tree {
             if wide(0) || wide(1) {
                 below.push(*callee);
             } else {
-                add(&mut own, total);
+                add(&mut small, total);
             }
         }
         below.sort_by(|a, b| self.text(*b).cmp(self.text(*a)));
-        (own, below)
+        (small, below)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::walk::{Label, Node, Sums, Walk};
+use super::walk::{Inlined, Label, Node, Sums, Walk};
 use super::{Of, Options};
 use crate::counted::{are, counted};
 use crate::profile::{NameId, Names, Profile};
@@ -95,6 +95,7 @@ struct Lines<'a> {
 /// A function, once or calling itself.
 struct Line {
     function: Option<u32>,
+    inlined: Inlined,
     times: usize,
     /// `None` where it goes on with a chain.
     total: Option<u64>,
@@ -144,12 +145,14 @@ impl<'a> Lines<'a> {
             && last.function == function
         {
             last.times += 1;
+            last.inlined = last.inlined.and(node.inlined);
             last.own = node.own;
             return;
         }
         self.flush();
         self.last = Some(Line {
             function,
+            inlined: node.inlined,
             times: 1,
             total: (!node.joins).then_some(node.total),
             own: node.own,
@@ -180,6 +183,11 @@ impl<'a> Lines<'a> {
             1 => String::new(),
             times => format!(" ×{times}"),
         };
+        times.push_str(match of.inlined {
+            Inlined::No => "",
+            Inlined::Partly => " (partly inlined)",
+            Inlined::Yes => " (inlined)",
+        });
         let room = self
             .style
             .width
@@ -464,6 +472,61 @@ samples   total%
       2   20.00%   20.00%     └─ f
 ";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    /// As in the samples of `--standard`; what is in one line and was inlined in one place only says so.
+    #[test]
+    fn what_was_inlined_is_marked() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "leaf", "leaf"], 4);
+        b.row(p, &["main", "mixed"], 3);
+        b.row(p, &["main", "mixed", "x"], 3);
+        let profile = &mut b.profile;
+        for name in ["leaf", "mixed"] {
+            let frames = profile.names.frames().iter().copied();
+            let plain = frames
+                .into_iter()
+                .find(|f| profile.names.text(f.name) == name);
+            let inlined = crate::profile::Frame {
+                inlined: true,
+                ..plain.unwrap()
+            };
+            let frame = profile.names.frame_id(inlined);
+            let (main, _) = profile.stacks.leaf(profile.rows[1].stack).unwrap();
+            let stack = profile.stacks.push(main, frame);
+            profile.rows.push(crate::profile::Row {
+                stack,
+                samples: 5,
+                weight: 5,
+                ..profile.rows[0]
+            });
+        }
+        profile.rows.remove(0);
+        let render = |of| {
+            let mut out = Vec::new();
+            write(profile, of, TWO, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let text = render(Of::All);
+        assert!(
+            text.ends_with(
+                "\
+     16  100.00%           all
+     16  100.00%           └─ main  mod
+     11   68.75%   50.00%     ├─ mixed (partly inlined)
+      3   18.75%   18.75%     │  └─ x
+      5   31.25%   31.25%     └─ leaf (inlined)
+"
+            ),
+            "{text}"
+        );
+        let found = find(profile, "x").unwrap();
+        let callers = render(Of::Callers(&found));
+        assert!(
+            callers.ends_with(" mixed  mod\n                  main\n"),
+            "{callers}"
+        );
     }
 
     #[test]

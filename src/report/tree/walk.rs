@@ -5,7 +5,7 @@ use std::io;
 use hashbrown::HashMap;
 
 use super::{Of, Options};
-use crate::profile::{Callees, Profile, StackId};
+use crate::profile::{Callees, FrameId, Profile, StackId};
 use crate::report::callers::outermost;
 use crate::report::groups::groups;
 use crate::report::layout::at_least;
@@ -26,10 +26,38 @@ pub(super) enum Label<'a> {
     LeftOut(usize),
 }
 
+/// Whether a function was inlined into what called it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Inlined {
+    #[default]
+    No,
+    /// By some of the code that is one node.
+    Partly,
+    Yes,
+}
+
+impl Inlined {
+    fn of(inlined: bool) -> Inlined {
+        match inlined {
+            true => Inlined::Yes,
+            false => Inlined::No,
+        }
+    }
+
+    /// Of two that are one.
+    pub fn and(self, other: Inlined) -> Inlined {
+        match self == other {
+            true => self,
+            false => Inlined::Partly,
+        }
+    }
+}
+
 /// A node, as it is visited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     pub label: Label<'a>,
+    pub inlined: Inlined,
     /// Nodes above it.
     pub depth: usize,
     /// Levels of branches above it: a chain of single calls is on one level.
@@ -61,6 +89,7 @@ pub(super) struct Sums {
 #[derive(Debug, Default)]
 struct Part {
     function: u32,
+    inlined: Inlined,
     own: u64,
     total: u64,
     stacks: Vec<(StackId, u64)>,
@@ -142,6 +171,7 @@ impl<'a> Walk<'a> {
         let rest = self.leave_out(rest.len(), rest_weight);
         let node = |label, depth, is_last, own, total| Node {
             label,
+            inlined: Inlined::No,
             depth,
             level: depth,
             joins: false,
@@ -188,6 +218,7 @@ impl<'a> Walk<'a> {
         };
         Part {
             function: 0,
+            inlined: Inlined::No,
             own,
             total: sum(&stacks),
             stacks,
@@ -212,6 +243,7 @@ impl<'a> Walk<'a> {
     ) -> io::Result<()> {
         let first = Node {
             label,
+            inlined: Inlined::No,
             depth,
             level,
             joins: false,
@@ -229,6 +261,7 @@ impl<'a> Walk<'a> {
                 if let Some((count, weight)) = level.left_out.take() {
                     let node = Node {
                         label: Label::LeftOut(count),
+                        inlined: Inlined::No,
                         is_last: true,
                         own: 0,
                         total: weight,
@@ -241,6 +274,7 @@ impl<'a> Walk<'a> {
             };
             let node = Node {
                 label: Label::Function(part.function),
+                inlined: part.inlined,
                 is_last: level.parts.len() == 0 && level.left_out.is_none(),
                 own: part.own,
                 total: part.total,
@@ -287,14 +321,21 @@ impl<'a> Walk<'a> {
             for callee in self.callees.of(*stack) {
                 let total = self.weights.total(*callee);
                 let frame = self.profile.stacks.leaf(*callee).map(|(_, frame)| frame);
-                if let Some(function) = frame.and_then(|frame| self.functions.number(frame))
+                if let Some(what) = frame.and_then(|frame| self.what(frame))
                     && total > 0
                 {
-                    parts.add(function, *callee, self.weights.own(*callee), total);
+                    parts.add(what, *callee, self.weights.own(*callee), total);
                 }
             }
         }
         parts.list
+    }
+
+    /// The function of a frame, and whether it was inlined.
+    fn what(&self, frame: FrameId) -> Option<(u32, Inlined)> {
+        let function = self.functions.number(frame)?;
+        let frame = self.profile.names.frames().get(frame as usize)?;
+        Some((function, Inlined::of(frame.inlined)))
     }
 
     fn callers(&self, part: &Part) -> Vec<Part> {
@@ -306,8 +347,8 @@ impl<'a> Walk<'a> {
                 .leaf(*stack)
                 .map_or(0, |(caller, _)| caller);
             let frame = self.profile.stacks.leaf(caller).map(|(_, frame)| frame);
-            if let Some(function) = frame.and_then(|frame| self.functions.number(frame)) {
-                parts.add(function, caller, 0, *weight);
+            if let Some(what) = frame.and_then(|frame| self.what(frame)) {
+                parts.add(what, caller, 0, *weight);
             }
         }
         for part in &mut parts.list {
@@ -350,15 +391,17 @@ struct Parts {
 }
 
 impl Parts {
-    fn add(&mut self, function: u32, stack: StackId, own: u64, total: u64) {
+    fn add(&mut self, (function, inlined): (u32, Inlined), stack: StackId, own: u64, total: u64) {
         let at = *self.index.entry(function).or_insert(self.list.len());
         if at == self.list.len() {
             self.list.push(Part {
                 function,
+                inlined,
                 ..Part::default()
             });
         }
         if let Some(part) = self.list.get_mut(at) {
+            part.inlined = part.inlined.and(inlined);
             part.own = part.own.saturating_add(own);
             part.total = part.total.saturating_add(total);
             part.stacks.push((stack, total));

@@ -133,7 +133,7 @@ fn counted(profile: &Profile) -> u64 {
 }
 
 fn by(choice: u32) -> By {
-    const ALL: [By; 8] = [
+    const ALL: [By; 9] = [
         By::Process,
         By::Thread,
         By::Comm,
@@ -141,6 +141,7 @@ fn by(choice: u32) -> By {
         By::Cgroup,
         By::Cpu,
         By::Host,
+        By::Capture,
         By::None,
     ];
     ALL[choice as usize % ALL.len()]

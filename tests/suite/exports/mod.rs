@@ -240,6 +240,17 @@ fn perf_script_text_is_folded_to_our_counts() {
         ("a_b;main;leaf".to_owned(), 7),
     ]);
     assert_eq!(collapsed(&text, Some("page-faults")), expected);
+    // As perf counts them: nanoseconds, and page faults.
+    let text = Run::report(&["--perf-script=periods"], &capture).ok();
+    let time = BTreeMap::from([
+        ("a_b;[unknown]".to_owned(), 1_000_000),
+        ("a_b;main;leaf".to_owned(), 3_000_000),
+    ]);
+    assert_eq!(collapsed(&text, Some("cpu-clock")), time);
+    let faults = expected
+        .into_iter()
+        .map(|(stack, samples)| (stack, 10 * samples));
+    assert_eq!(collapsed(&text, Some("page-faults")), faults.collect());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `profiler merge`: several captures in one file, each with its own host, clock and kernel, told together.
 
+mod captures;
 mod lacking;
 mod order;
 mod twins;

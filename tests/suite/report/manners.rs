@@ -60,7 +60,7 @@ fn a_damaged_capture_gives_a_partial_report_and_says_so() {
         assert_eq!(run.code, Some(1), "{}", run.err);
         assert!(
             run.err
-                .contains("profiler: - is damaged, the report is partial: byte "),
+                .contains("profiler: standard input is damaged, the report is partial: byte "),
             "{}",
             run.err
         );
@@ -195,7 +195,7 @@ fn commands_without_a_file_take_that_of_the_usual_name() {
         let help = Run::of(&mut subcommand(command, &["--help"])).ok();
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            help.contains("run.bprof where none is named"),
+            help.contains("else run.bprof") || help.contains("run.bprof where none is named"),
             "{command}: {help}"
         );
     }

@@ -3,6 +3,7 @@
 mod debug_files;
 pub mod fixture;
 mod identity;
+mod input;
 mod kernel;
 mod manners;
 mod nameless;

@@ -12,7 +12,7 @@ use bprof::profile::{By, SampleView};
 use super::lines::{Lines, add, assert_same, of_profile, of_stream, profile, request};
 use super::scene::{self, CGROUPS, COMMS, CPUS, FIRST, LASTS, PIDS, Random};
 
-const BYS: [By; 8] = [
+const BYS: [By; 9] = [
     By::Process,
     By::Thread,
     By::Comm,
@@ -20,6 +20,7 @@ const BYS: [By; 8] = [
     By::Cgroup,
     By::Cpu,
     By::Host,
+    By::Capture,
     By::None,
 ];
 
@@ -298,6 +299,7 @@ fn groups_part_the_samples_and_nothing_else() {
                     By::Cgroup => root == "?" || CGROUPS.contains(&root),
                     By::Cpu => ["cpu 0", "cpu 1", "cpu 2", "cpu 3"].contains(&root),
                     By::Host => root == "web1",
+                    By::Capture => root.starts_with("capture 1 "),
                     By::None => false,
                 };
                 assert!(is_known, "{by:?}: {root}");
