@@ -63,6 +63,8 @@ struct task_struct {
 	struct thread_struct thread;
 #endif
 	struct mm_struct *mm;
+	unsigned long sas_ss_sp;
+	unsigned long sas_ss_size;
 	unsigned int flags;
 	unsigned int in_execve : 1;
 	int pid;

@@ -71,13 +71,12 @@ struct {
 	__type(value, __u64);
 } targets SEC(".maps");
 
-/* Bytes of stack that are enough of a thread, where the recorder has found fewer than `config.window` to be; with ALSO_WALK
- * where they are not and frame pointers may lead on. */
+/* Threads of which other parts of the stack are enough than `config.window` of its top, or are not, as the recorder has found. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct window);
 } windows SEC(".maps");
 
 static __always_inline void add(enum counter which, __u64 more)
@@ -161,62 +160,135 @@ static __always_inline __u64 lower_end(__u64 end, __u64 address, __u64 sp)
 	return address > sp && address < end ? address & ~7ULL : end;
 }
 
-/* Copies the stack up to `end` page by page, some of which are not there, to the copy `offset` bytes into the scratch buffer of
- * this CPU. Bytes of the stack. Not inlined and not static: so the verifier looks at it once, by itself, which takes a tenth of the
- * time. */
-__noinline long copy_pages(__u32 cpu, __u64 offset, __u64 end)
+/* Where the copies end in the scratch buffer. */
+static __always_inline __u64 copies_end(void)
 {
-	__u64 from, done, part;
-	void *head = bpf_map_lookup_elem(&scratch, &cpu), *stack;
+	return sizeof(struct sample_head) + config.max_kernel * sizeof(__u64) + sizeof(struct user_copy) + config.window;
+}
+
+/* Copies the stack from `from` up to `end` page by page, some of which are not there, to the part that begins `offset` bytes into the
+ * scratch buffer of this CPU. Bytes of the stack. Not inlined and not static: so the verifier looks at it once, by itself, which takes
+ * a tenth of the time. */
+__noinline long copy_pages(__u32 cpu, __u64 offset, __u64 from, __u64 end)
+{
+	__u64 place, part;
+	void *head = bpf_map_lookup_elem(&scratch, &cpu);
 	/* Where the copy is kept in memory: what is read from there is any number to the verifier, which then looks at each step
 	 * once, and not once for each way to get to it. */
-	volatile struct user_copy *at;
+	volatile struct stack_part *at;
 	int i;
 
 	barrier_var(offset);
-	if (!head || offset > sizeof(struct sample_head) + config.max_kernel * sizeof(__u64))
+	/* Without copies there is no room for any, and older kernels look at this all the same. */
+	if (!config.window || !head || offset > copies_end() - sizeof(*at))
 		return -1;
 	at = head + offset;
-	stack = head + offset + sizeof(struct user_copy);
+	at->from = from;
 	at->bytes = 0;
+	offset += sizeof(*at);
 	/* The first ones may never have been touched... */
-	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(stack, sizeof(__u64), (void *)at->from); i++)
+	for (i = 0; i < UNTOUCHED && bpf_probe_read_user(head + offset, sizeof(__u64), (void *)at->from); i++)
 		at->from = (at->from | (PAGE - 1)) + 1;
 	/* ... then all up to one that is not there: in few steps, each of a length that the verifier knows. */
 #pragma unroll
 	for (part = LARGEST_WINDOW / 2; part >= PAGE; part /= 2) {
-		done = at->bytes;
-		from = at->from + done;
-		barrier_var(done);
-		if (config.window < part || done > config.window - part || from + part > end)
+		place = offset + at->bytes;
+		from = at->from + at->bytes;
+		barrier_var(place);
+		if (config.window < part || place > copies_end() - part || from + part > end)
 			continue;
-		if (!bpf_probe_read_user(stack + done, part, (void *)from))
-			at->bytes = done + part;
+		if (!bpf_probe_read_user(head + place, part, (void *)from))
+			at->bytes += part;
 	}
-	done = at->bytes;
-	from = at->from + done;
-	part = PAGE - (from & (PAGE - 1));
-	if (part > end - from)
-		part = end - from;
-	barrier_var(part);
-	barrier_var(done);
-	if (from < end && part <= PAGE && done <= config.window && !bpf_probe_read_user(stack + done, part, (void *)from))
-		at->bytes = done + part;
+	/* What is left is less than a page, and may be in two. */
+#pragma unroll
+	for (i = 0; i < 2; i++) {
+		place = offset + at->bytes;
+		from = at->from + at->bytes;
+		part = PAGE - (from & (PAGE - 1));
+		if (part > end - from)
+			part = end - from;
+		barrier_var(part);
+		barrier_var(place);
+		if (from < end && part <= PAGE && place <= copies_end() &&
+		    !bpf_probe_read_user(head + place, part, (void *)from))
+			at->bytes += part;
+	}
 	return at->bytes;
+}
+
+/* Whether the current task runs on the stack it has for signal handlers. */
+static __always_inline int on_signal_stack(struct task_struct *task, __u64 sp)
+{
+	return sp - task->sas_ss_sp < task->sas_ss_size;
+}
+
+/* Where a copy of the stack ends whose stack pointer is `sp`, in a window or the room there is for it. Like the next ones a function
+ * by itself so that the verifier need not follow each way through it to the program's end. */
+__noinline __u64 copy_end(__u64 sp, __u64 window, __u64 room)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 from = (sp - RED_ZONE) & ~7ULL, end;
+
+	/* What the kernel has put there is too much for some windows. */
+	if (on_signal_stack(task, sp))
+		window = config.window;
+	end = from + (window < room ? window : room & ~7ULL);
+	if (on_signal_stack(task, sp))
+		end = lower_end(end, task->sas_ss_sp + task->sas_ss_size, sp);
+	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
+	end = lower_end(end, task->thread.fsbase, sp);
+	return lower_end(end, task->mm->start_stack, sp);
+}
+
+/* With the stack pointer of a signal handler on its own stack: where what was interrupted has its own, which is to be copied too; else
+ * or if that cannot be found 0. What the kernel puts there first is struct _fpstate with all that belongs to it, and below it struct
+ * rt_sigframe, which takes 456 bytes with what aligns it, and says where that is: anything else that is there does not. */
+__noinline __u64 interrupted(__u64 sp)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 at = (task->sas_ss_sp + task->sas_ss_size - config.saved_registers) & ~63ULL, said = 0;
+
+	if (!on_signal_stack(task, sp) || bpf_probe_read_user(&said, sizeof(said), (void *)(at - 224)) || said != at ||
+	    bpf_probe_read_user(&sp, sizeof(sp), (void *)(at - 288)))
+		return 0;
+	return (sp - RED_ZONE) & ~7ULL;
+}
+
+/* Copies another part of the stack, from `from` on, behind the first, `offset` bytes into the scratch buffer, in `room` bytes at most.
+ * Bytes it takes there. By itself for the sake of the verifier, too. */
+__noinline long copy_beyond(__u32 cpu, __u64 offset, __u64 from, __u64 room)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 end, left = copies_end() - offset;
+	long bytes;
+
+	if (!from)
+		return 0;
+	if (left > room)
+		left = room;
+	if (left > config.window || left <= sizeof(struct stack_part))
+		return 0;
+	end = from + ((left - sizeof(struct stack_part)) & ~7ULL);
+	end = lower_end(end, task->thread.fsbase, from);
+	end = lower_end(end, task->mm->start_stack, from);
+	bytes = copy_pages(cpu, offset, from, end);
+	return bytes > 0 ? bytes + sizeof(struct stack_part) : 0;
 }
 
 /* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes
  * of the stack; negative when it must be walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be
  * walked as well. */
-static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct task_struct *task, struct user_copy *copy,
-				      __u64 offset, __u32 in_kernel, __u64 room, __u32 *flags, __u32 *walks)
+static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct user_copy *copy, __u64 offset, __u32 in_kernel,
+				      __u64 room, __u32 *flags, __u32 *walks)
 {
-	__u64 from, end, sp, len, window = config.window;
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *enough;
+	__u64 from, end, sp, len, window = config.window, beyond = 0, other;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), cpu = bpf_get_smp_processor_id();
+	struct window *known;
+	long more;
 
 	if (in_kernel) {
-		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs),
-					  (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+		if (bpf_probe_read_kernel(&copy->regs, sizeof(copy->regs), (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
 			return -1;
 	} else {
 		copy->regs = ctx->regs;
@@ -225,31 +297,37 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct ta
 		return -1;
 	sp = copy->regs.sp;
 	from = (sp - RED_ZONE) & ~7ULL;
-	copy->from = from;
-	/* Stacks end below what the C library keeps of a thread, and the main thread's below its arguments. */
-	enough = bpf_map_lookup_elem(&windows, &tid);
-	if (enough) {
-		window = *enough & ~7;
-		if (*enough & ALSO_WALK)
+	known = bpf_map_lookup_elem(&windows, &tid);
+	if (known) {
+		window = known->bytes & ~7;
+		beyond = known->beyond & ~7ULL;
+		if (known->also_walk)
 			*walks = 1;
 	}
-	if (window > room) {
-		window = room & ~7ULL;
+	end = copy_end(sp, window, room);
+	if (end == from + (room & ~7ULL))
 		*flags |= SAMPLE_LESS;
-	}
-	end = from + window;
-	end = lower_end(end, BPF_CORE_READ(task, thread.fsbase), sp);
-	end = lower_end(end, BPF_CORE_READ(task, mm, start_stack), sp);
-	if (config.may_walk && end == from + window)
+	if (config.may_walk && (*flags & SAMPLE_LESS || end == from + window))
 		*walks = 1;
 	len = end - from;
 	barrier_var(len);
 	if (len > config.window)
 		len = config.window;
-	if (!bpf_probe_read_user(copy + 1, len, (void *)from))
+	copy->top.from = from;
+	copy->top.bytes = len;
+	if (bpf_probe_read_user(copy + 1, len, (void *)from)) {
+		/* Some page of it is not there. */
+		more = copy_pages(cpu, offset + sizeof(copy->regs), from, end);
+		if (more < 0)
+			return more;
+		len = more;
+	}
+	other = interrupted(sp);
+	if (other)
+		beyond = other;
+	else if (beyond < from + len)
 		return len;
-	/* Some page of it is not there. */
-	return copy_pages(bpf_get_smp_processor_id(), offset, end);
+	return len + copy_beyond(cpu, offset + sizeof(*copy) + len, beyond, room - len);
 }
 #endif
 
@@ -330,7 +408,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 
 		/* Any number to the verifier, as in copy_pages. */
 		flags = *(volatile enum sample_flag *)&head->flags & FLAGS;
-		size = copy_user(ctx, task, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
+		size = copy_user(ctx, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
 		if (size >= 0) {
 			if ((__u64)size > config.window)
 				size = config.window;

@@ -31,6 +31,7 @@ struct config {
 	__u32 measured;        /* add up the time this program takes */
 	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
 	__u32 may_walk;        /* where a copy may not hold all of it, it is walked along frame pointers besides */
+	__u32 saved_registers; /* bytes that the kernel takes for registers at the end of a signal handler's own stack */
 	__u64 ring_bytes;
 	__u64 wake_bytes;      /* wake the recorder when so much waits in a ring */
 	__u64 short_bytes;     /* when so much waits, keep SHORT_FRAMES of each stack: rather that than no sample */
@@ -41,7 +42,6 @@ enum {
 	SHORT_WINDOW = 1024,   /* bytes of a user stack copied then */
 	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
 	ROOM_SHARE = 4,        /* a copy takes no more than this part of what is free in the ring */
-	ALSO_WALK = 1,         /* in a window: such stacks are walked along frame pointers besides */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
 	FLAGS = (1 << WEIGHT_SHIFT) - 1,
@@ -65,15 +65,28 @@ enum sample_flag {
 	SAMPLE_LESS = 1 << 6,       /* the copy may have been cut because the ring got full */
 };
 
-/* With SAMPLE_COPIED, what follows the kernel stack: this, then user_frames words of the stack from `from` on, then the
- * user stack's addresses if it was walked too. */
-struct user_copy {
-	struct user_regs regs; /* of the user code, also when the sample was taken in the kernel */
+/* What precedes stack memory in a record. */
+struct stack_part {
 	__u64 from;            /* address of the first word */
-	__u64 bytes;           /* a note of the sampling program's own */
+	__u64 bytes;           /* so many of it follow */
 };
 
-/* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first. */
+/* With SAMPLE_COPIED, what follows the kernel stack: this and the top of the stack, then, if user_frames says that there are more
+ * words, another part, of what lies beyond a gap or on another stack; then the user stack's addresses if it was walked too. */
+struct user_copy {
+	struct user_regs regs; /* of the user code, also when the sample was taken in the kernel */
+	struct stack_part top;
+};
+
+/* What is known of a thread's stack, in `windows`. */
+struct window {
+	__u64 beyond;          /* there is more to be copied from here on, beyond the top; or 0 */
+	__u32 bytes;           /* so many are enough of the top */
+	__u32 also_walk;       /* they are not, and frame pointers may lead on: such stacks are walked along them besides */
+};
+
+/* What precedes the stacks in the ring: kernel_frames addresses, then user_frames, both leaf first; of a stack that was copied
+ * user_frames is the words of it, with what precedes the second part. */
 struct sample_head {
 	__u64 time;            /* CLOCK_BOOTTIME, ns */
 	__u64 start_time;      /* of the process: group_leader->start_boottime, ns */

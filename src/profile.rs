@@ -382,10 +382,13 @@ pub struct SymbolFrame {
 /// What an address stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
-    /// The function, then those inlined at the address down to the innermost. Never empty.
+    /// The function, then those inlined at the address down to the innermost. Never empty. A function without a name has the label of
+    /// its beginning, where that is known.
     pub chain: Box<[SymbolFrame]>,
-    /// Bytes from the start of the function's symbol to the address as printed.
+    /// Bytes from the beginning of the function to the address as printed.
     pub offset: Option<u64>,
+    /// What the function is called where addresses are told apart, if that is not its name and the offset: `[app+0x11a9]`.
+    pub exact: Option<NameId>,
     /// Why there is no name; `None` when there is one.
     pub unnamed: Option<Reason>,
     /// The name comes from a file that has no build ID to compare.

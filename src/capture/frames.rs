@@ -1,6 +1,6 @@
 //! The content of single frames, checked against their descriptors.
 
-use std::io::{self, Read};
+use std::io;
 
 use super::damage::DamageKind;
 use super::source::Source;
@@ -8,6 +8,7 @@ use crate::format::descriptor::{self, Descriptor};
 use crate::format::error::{FormatError, Problem};
 use crate::format::frame::FrameDecompressor;
 use crate::format::index::FrameEntry;
+use crate::format::segment::TablesEnd;
 use crate::format::{limits, skippable};
 
 /// Reads and checks the content of frames, with buffers that are used again.
@@ -26,10 +27,7 @@ impl FrameReader {
     ) -> Result<&[u8], DamageKind> {
         let data = self.data(source, entry)?;
         let data = self.bytes.get(data).unwrap_or_default();
-        let zstd = match &mut self.zstd {
-            Some(zstd) => zstd,
-            none => none.insert(FrameDecompressor::new().map_err(cannot_read)?),
-        };
+        let zstd = decompressor(&mut self.zstd)?;
         zstd.decompress(data, entry.descriptor.uncompressed, &mut self.content)
             .map_err(DamageKind::Format)?;
         Ok(&self.content)
@@ -53,17 +51,39 @@ impl FrameReader {
         entry: &FrameEntry,
         count: usize,
     ) -> Result<&[u8], DamageKind> {
+        self.start_as(source, entry, |_| count)
+    }
+
+    /// Of a segment frame, what is in front of its samples: see [`FrameReader::start`]. `None` where its tables do not all
+    /// come before its samples.
+    pub(super) fn tables(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+    ) -> Result<Option<&[u8]>, DamageKind> {
+        let size = entry.descriptor.uncompressed as usize;
+        let content = self.start_as(source, entry, |start| match TablesEnd::find(start, size) {
+            TablesEnd::Needs(count) | TablesEnd::At(count) => count,
+            TablesEnd::Behind => 0,
+        })?;
+        Ok(match TablesEnd::find(content, size) {
+            TablesEnd::At(end) => content.get(..end),
+            TablesEnd::Needs(_) | TablesEnd::Behind => None,
+        })
+    }
+
+    fn start_as(
+        &mut self,
+        source: &Source,
+        entry: &FrameEntry,
+        needs: impl FnMut(&[u8]) -> usize,
+    ) -> Result<&[u8], DamageKind> {
         let data = self.data(source, entry)?;
         let data = self.bytes.get(data).unwrap_or_default();
-        let bad = |err: io::Error| {
-            let problem = Problem::Zstd(err.to_string());
-            DamageKind::Format(FormatError::new("zstd frame", 0, problem))
-        };
-        self.content.clear();
-        let zstd = zstd::stream::read::Decoder::with_buffer(data).map_err(bad)?;
-        io::Read::take(zstd, count as u64)
-            .read_to_end(&mut self.content)
-            .map_err(bad)?;
+        let size = entry.descriptor.uncompressed;
+        decompressor(&mut self.zstd)?
+            .decompress_start(data, size, &mut self.content, needs)
+            .map_err(DamageKind::Format)?;
         Ok(&self.content)
     }
 
@@ -98,6 +118,15 @@ impl FrameReader {
         }
         Ok(descriptor::FRAME_LEN..len)
     }
+}
+
+fn decompressor(
+    zstd: &mut Option<FrameDecompressor>,
+) -> Result<&mut FrameDecompressor, DamageKind> {
+    Ok(match zstd {
+        Some(zstd) => zstd,
+        none => none.insert(FrameDecompressor::new().map_err(cannot_read)?),
+    })
 }
 
 fn cannot_read(err: io::Error) -> DamageKind {

@@ -51,7 +51,7 @@ pub mod writer;
 pub use append::Appender;
 pub use pack::Pack;
 pub use reader::{
-    Aids, CaptureError, Damage, DamageKind, FrameData, Member, Reader, SegmentReader,
+    Aids, CaptureError, Damage, DamageKind, FrameData, Member, PassedOver, Reader, SegmentReader,
 };
 pub use scan::IndexState;
 pub use tables::{LossTotals, NewEntries, StackTable, Tables};

@@ -13,7 +13,7 @@ use crate::format::index::FrameEntry;
 use crate::format::limits;
 use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
-use crate::format::packed::symbols::{PackedSymbol, PackedSymbols};
+use crate::format::packed::symbols::{AtOffset, PackedSymbols};
 use crate::format::packed::table::{PackedFunction, PackedTable};
 
 /// What a capture carries for names beside what was recorded.
@@ -70,17 +70,6 @@ struct Content {
     /// In all tables.
     functions: u64,
     pieces: Vec<(PieceHead, u64, FrameEntry)>,
-}
-
-/// What a pack says of an offset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Packed {
-    /// Nothing: the offset was not hit when it was packed, or the file was missing.
-    Unknown,
-    /// The file has no symbol there.
-    NoSymbol,
-    /// This symbol.
-    Symbol(PackedSymbol),
 }
 
 /// A file that was packed.
@@ -239,22 +228,19 @@ impl Pack {
             .collect()
     }
 
-    /// What is packed of `offsets` of `file`, in their order.
-    pub fn symbols(&self, file: &MappedFile, offsets: &[u64]) -> Vec<Packed> {
+    /// What is packed of `offsets` of `file`, in their order; `None` where that is nothing: the offset was not hit when it was packed,
+    /// or the file was missing.
+    pub fn symbols(&self, file: &MappedFile, offsets: &[u64]) -> Vec<Option<AtOffset>> {
         match FileKey::of(file) {
             Some(key) => self.symbols_of(&key, offsets),
-            None => vec![Packed::Unknown; offsets.len()],
+            None => vec![None; offsets.len()],
         }
     }
 
     /// As [`Pack::symbols`], by the key.
-    pub fn symbols_of(&self, key: &FileKey, offsets: &[u64]) -> Vec<Packed> {
+    pub fn symbols_of(&self, key: &FileKey, offsets: &[u64]) -> Vec<Option<AtOffset>> {
         let content = self.content(key);
-        let find = |offset: &u64| match content.and_then(|content| content.find(*offset)) {
-            Some(Some(symbol)) => Packed::Symbol(symbol),
-            Some(None) => Packed::NoSymbol,
-            None => Packed::Unknown,
-        };
+        let find = |offset: &u64| content?.find(*offset);
         offsets.iter().map(find).collect()
     }
 
@@ -370,7 +356,7 @@ impl Content {
             .sort_by_key(|(head, len, _)| (head.role, head.size, head.offset, *len));
     }
 
-    fn find(&self, offset: u64) -> Option<Option<PackedSymbol>> {
+    fn find(&self, offset: u64) -> Option<AtOffset> {
         let at = self
             .symbols
             .binary_search_by_key(&offset, |(o, ..)| *o)

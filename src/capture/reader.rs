@@ -19,7 +19,7 @@ use crate::format::skippable;
 pub use super::aids::Aids;
 pub use super::damage::{CaptureError, Damage, DamageKind};
 pub(super) use super::frames::FrameReader;
-pub use super::segments::{FrameData, SegmentReader};
+pub use super::segments::{FrameData, PassedOver, SegmentReader};
 
 /// A capture opened for reading.
 ///

@@ -2,7 +2,7 @@
 
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective as Directive;
-use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective};
 
 use super::error::{FormatError, Problem};
 use super::limits;
@@ -117,9 +117,14 @@ fn feed(
     }
 }
 
+/// Most bytes that a beginning grows by at once: how long content says it is need not be true.
+const STEP: usize = 1 << 20;
+
 /// Reads zstd frames.
 pub struct FrameDecompressor {
     zstd: Decompressor<'static>,
+    /// For beginnings.
+    stream: Option<DCtx<'static>>,
 }
 
 impl FrameDecompressor {
@@ -127,6 +132,7 @@ impl FrameDecompressor {
     pub fn new() -> std::io::Result<FrameDecompressor> {
         Ok(FrameDecompressor {
             zstd: Decompressor::new()?,
+            stream: None,
         })
     }
 
@@ -139,23 +145,7 @@ impl FrameDecompressor {
         out: &mut Vec<u8>,
     ) -> Result<(), FormatError> {
         out.clear();
-        let limit = limits::FRAME_CONTENT;
-        if size > limit {
-            return Err(error(Problem::OverLimit {
-                what: "content size",
-                value: size,
-                limit,
-            }));
-        }
-        let declared = zstd_safe::get_frame_content_size(frame)
-            .map_err(|_| error(Problem::Zstd("not a zstd frame".to_owned())))?;
-        if declared != Some(size) {
-            let value = declared.unwrap_or(u64::MAX);
-            return Err(error(Problem::BadValue {
-                what: "content size of the zstd frame",
-                value,
-            }));
-        }
+        check_size(frame, size)?;
         let len = zstd_safe::find_frame_compressed_size(frame).map_err(failed)?;
         if len != frame.len() {
             let count = frame.len().saturating_sub(len) as u64;
@@ -177,6 +167,70 @@ impl FrameDecompressor {
         }
         Ok(())
     }
+
+    /// Replaces `out` by the beginning of the content of `frame`, which has `size` bytes in all: `needs` is shown what there
+    /// is, from nothing on, and says how many bytes it needs, until it has them. Blocks behind those are not
+    /// decompressed, and the content's checksum is not compared.
+    pub fn decompress_start(
+        &mut self,
+        frame: &[u8],
+        size: u64,
+        out: &mut Vec<u8>,
+        mut needs: impl FnMut(&[u8]) -> usize,
+    ) -> Result<(), FormatError> {
+        out.clear();
+        check_size(frame, size)?;
+        let zstd = match &mut self.stream {
+            Some(zstd) => zstd,
+            none => {
+                let text = || error(Problem::Zstd("no memory".to_owned()));
+                none.insert(DCtx::try_create().ok_or_else(text)?)
+            }
+        };
+        zstd.reset(ResetDirective::SessionOnly).map_err(failed)?;
+        let mut input = InBuffer::around(frame);
+        loop {
+            let needed = needs(out).min(size as usize);
+            if needed <= out.len() {
+                return Ok(());
+            }
+            while out.len() < needed {
+                let (have, taken) = (out.len(), input.pos);
+                out.resize(needed.min(have + STEP), 0);
+                let mut room = OutBuffer::around_pos(&mut out[..], have);
+                zstd.decompress_stream(&mut room, &mut input)
+                    .map_err(failed)?;
+                let len = room.pos();
+                out.truncate(len);
+                if (have, taken) == (len, input.pos) {
+                    let text = "the frame ends before its content".to_owned();
+                    return Err(error(Problem::Zstd(text)));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a frame says that its content has `size` bytes, and that is within the limit.
+fn check_size(frame: &[u8], size: u64) -> Result<(), FormatError> {
+    let limit = limits::FRAME_CONTENT;
+    if size > limit {
+        return Err(error(Problem::OverLimit {
+            what: "content size",
+            value: size,
+            limit,
+        }));
+    }
+    let declared = zstd_safe::get_frame_content_size(frame)
+        .map_err(|_| error(Problem::Zstd("not a zstd frame".to_owned())))?;
+    if declared != Some(size) {
+        let value = declared.unwrap_or(u64::MAX);
+        return Err(error(Problem::BadValue {
+            what: "content size of the zstd frame",
+            value,
+        }));
+    }
+    Ok(())
 }
 
 fn failed(code: usize) -> FormatError {
@@ -245,6 +299,49 @@ mod tests {
         zstd.compress_payload(&Payload::default(), &mut parts)
             .unwrap();
         assert_eq!(content(&parts, 0), Ok(vec![]));
+    }
+
+    #[test]
+    fn of_a_start_no_block_behind_it_is_decompressed() {
+        use crate::format::payload::Out;
+        let mut payload = Payload::default();
+        for byte in 0..4u8 {
+            // Letters of a few kinds without a pattern: neither one run nor raw bytes.
+            let letter = |i: u32| byte * 16 + (i.wrapping_mul(0x9E37_79B1) >> 29) as u8;
+            payload.bytes().extend((0..4000).map(letter));
+            payload.seam();
+        }
+        let mut frame = Vec::new();
+        let mut zstd = FrameCompressor::new(3).unwrap();
+        zstd.compress_payload(&payload, &mut frame).unwrap();
+        let start = |frame: &[u8], needed: usize| {
+            let mut out = vec![7];
+            let mut zstd = FrameDecompressor::new().unwrap();
+            // Again with the same buffers.
+            for _ in 0..2 {
+                let asked = |have: &[u8]| needed.min(have.len() + 1000);
+                zstd.decompress_start(frame, 16_000, &mut out, asked)?;
+            }
+            Ok::<_, FormatError>(out)
+        };
+        let whole = payload.as_slice();
+        for needed in [0, 1, 4000, 8001, 16_000, usize::MAX] {
+            let len = needed.min(16_000);
+            assert_eq!(start(&frame, needed).as_deref(), Ok(&whole[..len]));
+        }
+        // Nothing of what is behind the half is right.
+        let half = frame.len() / 2;
+        frame[half + 200..].fill(0x55);
+        assert_eq!(start(&frame, 8000).as_deref(), Ok(&whole[..8000]));
+        assert!(start(&frame, 16_000).is_err());
+        frame.truncate(half);
+        assert!(start(&frame, 16_000).is_err());
+        assert!(
+            FrameDecompressor::new()
+                .unwrap()
+                .decompress_start(&frame, 15_999, &mut Vec::new(), |_| 1)
+                .is_err()
+        );
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub const MAGIC: [u8; 8] = *b"\x89BPROF\r\n";
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: a reader accepts any.
-pub const MINOR: u16 = 5;
+pub const MINOR: u16 = 6;
 /// Required feature: addresses of stacks may be written as matches.
 pub const FEATURE_MATCHES: u64 = 1;
 /// Required feature: sections of samples may name their unit of time.

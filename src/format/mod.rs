@@ -52,3 +52,4 @@ pub mod segment;
 pub mod skippable;
 mod stacks;
 mod strings;
+mod table_sizes;

@@ -8,8 +8,9 @@ use super::input::Input;
 pub use super::matches::Matcher;
 use super::payload::Out;
 use super::process::{self, MappingTemplate, ProcessRecord, Space, Task};
-use super::samples::{self, Clock, Sample, SampleContext};
+use super::samples::{self, Clock, Sample};
 use super::stacks::{self, ChainEnds};
+pub use super::table_sizes::TableSizes;
 use super::{addresses, limits, losses, meta, strings};
 use crate::event::LossClass;
 
@@ -63,39 +64,6 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// How many entries each table of a segment has: what the next frame counts on from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TableSizes {
-    /// Events in the header: the same for every frame.
-    pub events: u32,
-    /// Strings.
-    pub strings: u32,
-    /// Bytes of all strings and of the files' paths.
-    pub string_bytes: u64,
-    /// Files.
-    pub files: u32,
-    /// Mapping templates.
-    pub mappings: u32,
-    /// Mapping lists.
-    pub spaces: u32,
-    /// Placed mappings in all lists.
-    pub placed: u64,
-    /// Process records of all kinds.
-    pub records: u32,
-    /// Processes.
-    pub processes: u32,
-    /// Tasks.
-    pub tasks: u32,
-    /// User addresses.
-    pub user_addresses: u32,
-    /// Kernel addresses.
-    pub kernel_addresses: u32,
-    /// Nodes of the user stack trie.
-    pub user_nodes: u32,
-    /// Nodes of the kernel stack trie.
-    pub kernel_nodes: u32,
-}
-
 /// The nodes of the frames before: what a reader has of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KnownNodes<'a> {
@@ -146,6 +114,39 @@ mod kind {
     pub const SAMPLES_NS: u8 = 11;
     pub const LOSSES: u8 = 12;
     pub const SAMPLES: u8 = 13;
+}
+
+/// How much of a payload has the frame's tables and losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TablesEnd {
+    /// So many bytes from its beginning are needed to know.
+    Needs(usize),
+    /// They are in its first bytes, so many: samples follow, or nothing.
+    At(usize),
+    /// They are not all in front of the samples, as before version 1.2.
+    Behind,
+}
+
+impl TablesEnd {
+    /// That of a payload of `size` bytes which begins with `start`.
+    pub fn find(start: &[u8], size: usize) -> TablesEnd {
+        let mut at = 0usize;
+        while at < size {
+            let head = at.saturating_add(5);
+            let Some(&[kind, a, b, c, d]) = start.get(at..head) else {
+                return match start.len() < size {
+                    true => TablesEnd::Needs(head.min(size)),
+                    false => TablesEnd::At(size),
+                };
+            };
+            match kind {
+                kind::SAMPLES => return TablesEnd::At(at),
+                kind::SAMPLES_NS => return TablesEnd::Behind,
+                _ => at = head.saturating_add(u32::from_le_bytes([a, b, c, d]) as usize),
+            }
+        }
+        TablesEnd::At(size)
+    }
 }
 
 impl SegmentFrame {
@@ -374,104 +375,6 @@ fn section<O: Out>(
     Ok(())
 }
 
-impl TableSizes {
-    /// The sizes after `frame`, all within their limits.
-    pub fn after(&self, frame: &SegmentFrame) -> Result<TableSizes, Problem> {
-        fn add(what: &'static str, have: u32, more: usize) -> Result<u32, Problem> {
-            let value = u64::from(have).saturating_add(more as u64);
-            let limit = limits::TABLE;
-            if value > limit {
-                Err(Problem::OverLimit { what, value, limit })
-            } else {
-                Ok(value as u32)
-            }
-        }
-        fn add_large(
-            what: &'static str,
-            have: u64,
-            more: usize,
-            limit: u64,
-        ) -> Result<u64, Problem> {
-            let value = have.saturating_add(more as u64);
-            if value > limit {
-                Err(Problem::OverLimit { what, value, limit })
-            } else {
-                Ok(value)
-            }
-        }
-        let text = frame.strings.iter().map(Vec::len).sum::<usize>()
-            + frame.files.iter().map(|f| f.path.len()).sum::<usize>();
-        let placed = frame.spaces.iter().map(|s| s.mappings.len()).sum();
-        let is_process = |r: &&ProcessRecord| matches!(r, ProcessRecord::Process { .. });
-        let processes = frame.processes.iter().filter(is_process).count();
-        Ok(TableSizes {
-            events: self.events,
-            strings: add("number of strings", self.strings, frame.strings.len())?,
-            string_bytes: add_large(
-                "bytes of strings",
-                self.string_bytes,
-                text,
-                limits::SEGMENT_STRINGS,
-            )?,
-            files: add("number of files", self.files, frame.files.len())?,
-            mappings: add("number of mappings", self.mappings, frame.mappings.len())?,
-            spaces: add("number of mapping lists", self.spaces, frame.spaces.len())?,
-            placed: add_large(
-                "mappings in lists",
-                self.placed,
-                placed,
-                limits::SEGMENT_PLACED,
-            )?,
-            records: add(
-                "number of process records",
-                self.records,
-                frame.processes.len(),
-            )?,
-            processes: add("number of processes", self.processes, processes)?,
-            tasks: add("number of tasks", self.tasks, frame.tasks.len())?,
-            user_addresses: add(
-                "number of addresses",
-                self.user_addresses,
-                frame.user_addresses.len(),
-            )?,
-            kernel_addresses: add(
-                "number of addresses",
-                self.kernel_addresses,
-                frame.kernel_addresses.len(),
-            )?,
-            user_nodes: add(
-                "number of stack nodes",
-                self.user_nodes,
-                frame.user_nodes.len(),
-            )?,
-            kernel_nodes: add(
-                "number of stack nodes",
-                self.kernel_nodes,
-                frame.kernel_nodes.len(),
-            )?,
-        })
-    }
-
-    /// Empty tables of a capture whose header has `events` events.
-    pub fn new(events: usize) -> TableSizes {
-        TableSizes {
-            events: events.try_into().unwrap_or(u32::MAX),
-            ..TableSizes::default()
-        }
-    }
-
-    fn sample_context(&self, user_ends: ChainEnds, kernel_ends: ChainEnds) -> SampleContext {
-        SampleContext {
-            events: self.events,
-            tasks: self.tasks,
-            user_nodes: self.user_nodes,
-            kernel_nodes: self.kernel_nodes,
-            user_ends,
-            kernel_ends,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,6 +417,43 @@ mod tests {
             }],
             ..SegmentFrame::default()
         }
+    }
+
+    #[test]
+    fn tables_end_where_samples_begin() {
+        let mut bytes = Vec::new();
+        let mut matchers = Matchers::default();
+        let sizes = TableSizes::new(1);
+        frame().encode(&sizes, &mut matchers, &mut bytes).unwrap();
+        let whole = |bytes: &[u8]| TablesEnd::find(bytes, bytes.len());
+        let TablesEnd::At(end) = whole(&bytes) else {
+            panic!("{:?}", whole(&bytes));
+        };
+        assert_eq!(bytes[end], kind::SAMPLES);
+        // From nothing on, each answer leads nearer to it.
+        let mut have = 0;
+        while let TablesEnd::Needs(count) = TablesEnd::find(&bytes[..have], bytes.len()) {
+            assert!(count > have && count <= end + 5);
+            have = count;
+        }
+        assert_eq!(
+            TablesEnd::find(&bytes[..have], bytes.len()),
+            TablesEnd::At(end)
+        );
+        let known = KnownNodes::default();
+        let (tables, _) = SegmentFrame::decode(&bytes[..end], &sizes, known).unwrap();
+        let without = SegmentFrame {
+            samples: Vec::new(),
+            ..frame()
+        };
+        assert_eq!(tables, without);
+        // Samples in nanoseconds come before losses.
+        bytes[end] = kind::SAMPLES_NS;
+        assert_eq!(whole(&bytes), TablesEnd::Behind);
+        // A length that leads out of the payload, and one that is cut.
+        bytes[1..5].fill(0xff);
+        assert_eq!(whole(&bytes), TablesEnd::At(bytes.len()));
+        assert_eq!(TablesEnd::find(&bytes[..3], 3), TablesEnd::At(3));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use super::Hits;
-use crate::capture::pack::{Packed, Room};
+use crate::capture::pack::Room;
 use crate::capture::{Appender, Pack};
 use crate::elf_file::{OpenError, open_regular, read_build_id};
 use crate::event::BuildId;
@@ -21,7 +21,7 @@ use crate::format::descriptor::FrameKind;
 use crate::format::limits;
 use crate::format::packed::FileKey;
 use crate::format::packed::file::{self, PieceHead, Role};
-use crate::format::packed::symbols::{Builder, PackedSymbol};
+use crate::format::packed::symbols::{AtOffset, Builder};
 use crate::format::packed::table::{PackedFunction, PackedTable};
 use crate::mapped::Guarded;
 use crate::profile::Reason;
@@ -103,7 +103,7 @@ impl Plan {
         for (hit, sources) in hits.files {
             let have = packed.symbols(&hit.file, &hit.unresolved);
             if let Some(reason) = hit.problem
-                && have.contains(&Packed::Unknown)
+                && have.contains(&None)
             {
                 plan.missing.push(NotPacked {
                     path: hit.file.path.clone(),
@@ -160,7 +160,7 @@ impl Plan {
         let have = packed.symbols_of(&key, &offsets);
         let lacking = symbols.into_iter().zip(have);
         let lacking: SymbolsByOffset = lacking
-            .filter(|((_, now), have)| says_more(now.as_ref(), have))
+            .filter(|((_, now), have)| says_more(now, have.as_ref()))
             .map(|(symbol, _)| symbol)
             .collect();
         if !lacking.is_empty() {
@@ -212,7 +212,7 @@ impl Plan {
                     let next = Builder::new(key.clone());
                     done.symbols += flush(std::mem::replace(&mut builder, next))?;
                 }
-                if !builder.push(*offset, symbol.as_ref()) {
+                if !builder.push(*offset, symbol) {
                     let path = String::from_utf8_lossy(&key.path);
                     warn(&format!(
                         "{path}: the name at offset {offset:#x} is too long to be packed"
@@ -241,12 +241,16 @@ impl Plan {
     }
 }
 
-/// Whether a symbol is worth packing beside what is packed.
-fn says_more(now: Option<&PackedSymbol>, have: &Packed) -> bool {
+/// Whether what is known of an offset is worth packing beside what is packed of it.
+fn says_more(now: &AtOffset, have: Option<&AtOffset>) -> bool {
+    use AtOffset::{Nameless, Symbol};
     match (now, have) {
-        (_, Packed::Unknown) | (Some(_), Packed::NoSymbol) => true,
-        (None, _) => false,
-        (Some(now), Packed::Symbol(have)) => now.source.is_some() && have.source.is_none(),
+        (_, None) | (Symbol(_), Some(Nameless { .. })) => true,
+        (Nameless { inside }, Some(Nameless { inside: have })) => {
+            inside.is_some() && have.is_none()
+        }
+        (Nameless { .. }, Some(Symbol(_))) => false,
+        (Symbol(now), Some(Symbol(have))) => now.source.is_some() && have.source.is_none(),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
-use crate::capture::Tables;
+use crate::capture::{Damage, FrameData, Tables};
 use crate::event::{MappedFile, MappedKind, Timestamp, sample_flags};
+use crate::format::index::FrameEntry;
 use crate::format::process::{ProcessId, StringId, Task};
 use crate::format::samples::Sample;
 use crate::profile::Reason;
@@ -94,6 +95,11 @@ pub(super) struct Segment {
     files: Vec<Option<FileNumber>>,
     /// Of each sample of the frame, its view.
     frame_views: Vec<ViewId>,
+    /// The smallest exec_id of the tasks of each process, as far as they have been looked at.
+    least_exec_ids: HashMap<ProcessId, u32>,
+    tasks_seen: usize,
+    /// Offsets of the frames passed over whose samples were needed after all.
+    recalled: HashSet<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +121,64 @@ impl Segment {
             tasks: Vec::new(),
             files: Vec::new(),
             frame_views: Vec::new(),
+            least_exec_ids: HashMap::new(),
+            tasks_seen: 0,
+            recalled: HashSet::new(),
         }
+    }
+
+    /// Before the samples of a frame are looked at: learns from the frames passed over which program a process was running,
+    /// where that decides what is a name. That is so only where the process ran another one before, so that most often nothing is
+    /// read.
+    ///
+    /// # Errors
+    /// The frames passed over cannot be read, and so none of the segment from there on.
+    pub fn recall(&mut self, frame: &FrameData<'_>) -> Result<(), Damage> {
+        if frame.passed.is_empty() {
+            return Ok(());
+        }
+        let tables = frame.tables;
+        self.apply(tables);
+        let Some(since) = self.in_doubt_since(frame) else {
+            return Ok(());
+        };
+        let mut recalled = std::mem::take(&mut self.recalled);
+        let wanted =
+            |entry: &FrameEntry| entry.descriptor.last >= since && recalled.insert(entry.offset);
+        let read = frame.passed.read(wanted, |samples| {
+            self.tasks.clear();
+            self.tasks.resize(tables.tasks.len(), None);
+            for sample in samples {
+                self.view_of(tables, sample);
+            }
+        });
+        self.recalled = recalled;
+        read
+    }
+
+    /// From when on earlier samples decide whether one of the frame is of the program known: as soon as the oldest image
+    /// with a sample here of which a smaller exec_id of its process might have been seen.
+    fn in_doubt_since(&mut self, frame: &FrameData<'_>) -> Option<Timestamp> {
+        let tables = frame.tables;
+        for task in tables.tasks.iter().skip(self.tasks_seen) {
+            let least = self.least_exec_ids.entry(task.process);
+            let least = least.or_insert(task.exec_id);
+            *least = task.exec_id.min(*least);
+        }
+        self.tasks_seen = tables.tasks.len();
+        let in_doubt: Vec<bool> = tables
+            .tasks
+            .iter()
+            .map(|task| self.least_exec_ids.get(&task.process) < Some(&task.exec_id))
+            .collect();
+        let samples = frame.samples.iter();
+        let samples = samples.filter(|sample| in_doubt.get(sample.task as usize) == Some(&true));
+        let images = samples.filter_map(|sample| {
+            let process = tables.task(sample.task)?.process;
+            let (view, _) = self.timeline.view(process, sample.time);
+            self.timeline.image_since(view)
+        });
+        images.min()
     }
 
     /// Takes in what a frame adds to the tables, then calls `each` with every sample and its key.

@@ -310,9 +310,12 @@ fn chain(shape: &Shape, resolution: &Resolution, names: &mut Names) -> Box<[Fram
     let parts = resolution.chain.iter().take(most).enumerate();
     let frames = parts.filter_map(|(depth, part)| {
         let frame = *names.frames().get(part.frame as usize)?;
+        let told = shape.addresses && depth == 0;
+        let exact = resolution.exact.filter(|_| told);
         Some(names.frame_id(Frame {
+            name: exact.unwrap_or(frame.name),
             source: part.source.filter(|_| shape.lines),
-            address: resolution.offset.filter(|_| shape.addresses && depth == 0),
+            address: resolution.offset.filter(|_| told && exact.is_none()),
             ..frame
         }))
     });

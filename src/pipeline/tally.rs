@@ -14,7 +14,7 @@ use super::segment::Segment;
 use super::selection::{Filter, Plan, Sieve};
 use super::stacks::{Lookup, PlaceStacks, place_stacks, places};
 use super::{Progress, about};
-use crate::capture::{LossTotals, Reader, SegmentReader};
+use crate::capture::{Damage, LossTotals, Reader, SegmentReader};
 use crate::profile::{About, Group, Names};
 use crate::symbolize::perf_map::PerfMaps;
 use crate::symbolize::{PlaceId, Places};
@@ -224,39 +224,50 @@ impl Tally {
         let mut segment = Segment::new(Arc::clone(perf_maps));
         let mut sieve = Sieve::new(filter);
         let mut losses = LossTotals::default();
+        let spoilt = |about: &mut About, damage: &Damage| {
+            about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
+            about.damage.push(damage.to_string());
+        };
         for _ in 0..frames {
-            match reader.next_frame() {
-                Ok(Some(frame)) => {
-                    let samples = frame.samples;
-                    if !plan.is_dated(frame.entry) {
-                        // Only what later frames need of it: the samples say which program a process was running.
-                        segment.frame(frame.tables, samples, |_, _, _| {});
-                        losses = frame.tables.losses.clone();
-                        frame_read();
-                        continue;
-                    }
-                    about::add_losses(about, &frame.tables.losses, &mut losses);
-                    counts.resize(frame.tables.user.nodes.len() + 1);
-                    segment.frame(frame.tables, samples, |segment, sample, key| {
-                        let Some(mut key) = sieve.pass(sample, key, segment, frame.tables) else {
-                            return;
-                        };
-                        if parted {
-                            let detail = grouping.detail(sample, segment, frame.tables);
-                            key.view = contexts.number(key.view, detail);
-                        }
-                        counts.add(key, sample.weight);
-                    });
-                    about.samples = about.samples.saturating_add(samples.len() as u64);
-                    frame_read();
-                }
+            let dated = reader.next_entry().is_some_and(|e| plan.is_dated(e));
+            let next = match dated {
+                true => reader.next_frame(),
+                // Only what later frames need of it.
+                false => reader.next_tables(),
+            };
+            let frame = match next {
+                Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(damage) => {
-                    about.damaged_samples = about.damaged_samples.saturating_add(damage.samples);
-                    about.damage.push(damage.to_string());
+                    spoilt(about, &damage);
                     break;
                 }
+            };
+            let samples = frame.samples;
+            if !dated {
+                segment.frame(frame.tables, samples, |_, _, _| {});
+                losses = frame.tables.losses.clone();
+                frame_read();
+                continue;
             }
+            if let Err(damage) = segment.recall(&frame) {
+                spoilt(about, &damage);
+                break;
+            }
+            about::add_losses(about, &frame.tables.losses, &mut losses);
+            counts.resize(frame.tables.user.nodes.len() + 1);
+            segment.frame(frame.tables, samples, |segment, sample, key| {
+                let Some(mut key) = sieve.pass(sample, key, segment, frame.tables) else {
+                    return;
+                };
+                if parted {
+                    let detail = grouping.detail(sample, segment, frame.tables);
+                    key.view = contexts.number(key.view, detail);
+                }
+                counts.add(key, sample.weight);
+            });
+            about.samples = about.samples.saturating_add(samples.len() as u64);
+            frame_read();
         }
         let tables = reader.tables();
 

@@ -25,6 +25,7 @@ use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head, user_copy};
 
 use super::needed_types::NeededTypes;
+use super::unwind::interrupted::saved_registers;
 use super::unwind::windows::{THREADS, Window};
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
@@ -127,6 +128,7 @@ impl Program {
         rodata.config.measured = u32::from(config.measured);
         rodata.config.window = config.window;
         rodata.config.may_walk = u32::from(config.may_walk);
+        rodata.config.saved_registers = saved_registers();
         rodata.config.ring_bytes = u64::from(config.ring_bytes);
         // A few of the largest copies: there is still room for as large ones until the recorder comes.
         rodata.config.wake_bytes = match config.window {
@@ -283,7 +285,7 @@ impl Program {
         let windows = &self.skel.maps.windows;
         let key = thread.0.to_ne_bytes();
         match window {
-            Some(window) => windows.update(&key, &window.encode().to_ne_bytes(), MapFlags::ANY)?,
+            Some(window) => windows.update(&key, &window.encode(), MapFlags::ANY)?,
             // It may never have been there.
             None => drop(windows.delete(&key)),
         }

@@ -156,6 +156,7 @@ mod tests {
                     }]
                     .into(),
                     offset: None,
+                    exact: None,
                     unnamed: None,
                     unverified: false,
                 }

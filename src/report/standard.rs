@@ -197,6 +197,7 @@ mod tests {
         let resolution = |chain: Vec<SymbolFrame>, offset| Resolution {
             chain: chain.into(),
             offset,
+            exact: None,
             unnamed: None,
             unverified: false,
         };

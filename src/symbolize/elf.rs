@@ -10,6 +10,7 @@ use std::rc::Rc;
 use gimli::SectionId;
 use hashbrown::HashMap;
 
+use super::bounds::Bounds;
 use super::debug_files::{SplitFiles, Supplement, mini_debug_info, supplement};
 use super::dwarf::{DebugInfo, Found};
 use super::files::Believed;
@@ -60,6 +61,8 @@ pub(super) struct Module {
     table: OnceCell<FunctionTable>,
     /// Addresses asked for now, ascending.
     asked: Vec<u64>,
+    /// Where functions without a symbol are, of each of `images`.
+    bounds: OnceCell<Vec<Bounds>>,
     /// How often a table was made for what was asked.
     short_tables: u32,
     /// Names of functions of the table, by number.
@@ -133,6 +136,7 @@ impl Module {
             mini: OnceCell::new(),
             table: OnceCell::new(),
             asked: Vec::new(),
+            bounds: OnceCell::new(),
             short_tables: 0,
             table_names: HashMap::new(),
             fuller_names: HashMap::new(),
@@ -170,6 +174,28 @@ impl Module {
         symbols
     }
 
+    /// Of those of `offsets` that have no symbol: bytes from where the function begins that covers them, by unwind information.
+    pub fn inside(&self, offsets: &[u64], symbols: &[Option<Symbol>]) -> HashMap<u64, u64> {
+        let both = offsets.iter().zip(symbols);
+        let nameless = both.filter(|(_, symbol)| symbol.is_none());
+        nameless
+            .filter_map(|(offset, _)| Some((*offset, self.into_function(*offset)?)))
+            .collect()
+    }
+
+    fn into_function(&self, offset: u64) -> Option<u64> {
+        let address = address_of(&self.loads, offset)?;
+        let images = || self.images.iter();
+        let bounds = self
+            .bounds
+            .get_or_init(|| images().map(|image| Bounds::of(image.bytes())).collect());
+        let start = bounds.iter().zip(images()).find_map(|(bounds, image)| {
+            let debug_frame = || image.get(SectionId::DebugFrame).unwrap_or_default();
+            bounds.start(image.bytes(), debug_frame, address)
+        });
+        address.checked_sub(start?)
+    }
+
     /// Makes ready for these addresses: a table for others says nothing of them.
     fn ask(&mut self, addresses: &[Option<u64>]) {
         if self.short_tables >= SHORT_TABLES {
@@ -204,16 +230,19 @@ impl Module {
             inlined,
         } = found;
         let (name, offset) = match function {
-            Some((name, begin)) if plain => {
+            Some((name, inside)) if plain => {
                 let name = self.fuller(name, address, names, warn).unwrap_or(name);
-                (name, address - begin)
+                (name, inside)
             }
-            Some((name, begin)) => (name, address - begin),
-            None => self.by_table(address, names, warn)?,
+            Some(known) => known,
+            None => {
+                let (name, inside) = self.by_table(address, names, warn)?;
+                (name, Some(inside))
+            }
         };
         Some(Symbol {
             name,
-            offset: Some(offset),
+            offset,
             source,
             inlined,
         })

@@ -4,8 +4,11 @@
 //! and gives way to any that has a size. Labels, data, version markers and other things that are not functions
 //! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
 //! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
+//!
+//! Stubs of procedure linkage tables are functions too: `memcpy@plt`.
 
 mod near;
+mod plt;
 
 use std::fmt::{self, Write};
 
@@ -50,7 +53,19 @@ pub struct Function {
     name: (u32, u32),
     sized: bool,
     /// Of several names for the same bytes the one of the lowest rank is taken.
-    rank: (bool, u8, bool),
+    rank: Rank,
+}
+
+/// Local, underscores in front, weak.
+type Rank = (bool, u8, bool);
+
+fn rank<'data, R: ReadRef<'data>>(symbol: &Symbol<'data, '_, R>, name: &[u8]) -> Rank {
+    let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
+    (
+        symbol.is_local(),
+        underscores.count() as u8,
+        symbol.is_weak(),
+    )
 }
 
 impl FunctionTable {
@@ -64,11 +79,13 @@ impl FunctionTable {
 
     /// Reads the symbol tables of several images of one file, such as a binary and its debug file.
     pub fn of<'data>(images: impl IntoIterator<Item = &'data [u8]>) -> FunctionTable {
+        let images: Vec<&[u8]> = images.into_iter().collect();
         let mut table = FunctionTable::default();
-        for image in images {
+        for image in &images {
             // One that is no ELF file adds nothing.
-            let _ = table.read(image);
+            let _ = table.read(*image);
         }
+        table.add_stubs(&images, None);
         table.build();
         table
     }
@@ -128,19 +145,33 @@ impl FunctionTable {
             return None;
         }
         self.text.push_str(&String::from_utf8_lossy(name));
-        let underscores = name.iter().take(9).take_while(|byte| **byte == b'_');
         self.functions.push(Function {
             start,
             end,
             name: (at as u32, self.text.len() as u32),
             sized: symbol.size() > 0,
-            rank: (
-                symbol.is_local(),
-                underscores.count() as u8,
-                symbol.is_weak(),
-            ),
+            rank: rank(symbol, name),
         });
         Some(())
+    }
+
+    /// Adds the stubs of procedure linkage tables: all of them, or those that cover `wanted` addresses.
+    fn add_stubs(&mut self, images: &[&[u8]], wanted: Option<&[u64]>) {
+        for stub in plt::stubs(images, wanted) {
+            let at = self.text.len();
+            if at.saturating_add(stub.name.len()) > u32::MAX as usize {
+                return;
+            }
+            self.text.push_str(&stub.name);
+            self.functions.push(Function {
+                start: stub.start,
+                end: stub.end,
+                name: (at as u32, self.text.len() as u32),
+                sized: true,
+                // A symbol of the same bytes says more.
+                rank: (true, u8::MAX, true),
+            });
+        }
     }
 
     fn build(&mut self) {
@@ -262,6 +293,9 @@ const MAX_DEMANGLED: usize = 1 << 16;
 
 /// `name` as its source has it, for C++ and Rust; others as they are.
 pub fn demangle(name: &str) -> String {
+    if let Some(function) = name.strip_suffix(PLT) {
+        return demangle(function) + PLT;
+    }
     let mut text = Bounded(String::new());
     let written = if let Ok(rust) = rustc_demangle::try_demangle(name) {
         write!(text, "{rust:#}").is_ok()
@@ -276,6 +310,9 @@ pub fn demangle(name: &str) -> String {
     };
     if written { text.0 } else { name.to_owned() }
 }
+
+/// Marks the stub that jumps to a function.
+const PLT: &str = "@plt";
 
 /// Text that does not grow beyond [`MAX_DEMANGLED`].
 struct Bounded(String);
@@ -375,6 +412,8 @@ mod tests {
             "core::fmt::write"
         );
         assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
+        assert_eq!(demangle("memcpy@plt"), "memcpy@plt");
+        assert_eq!(demangle("_ZN3app5driveEi@plt"), "app::drive(int)@plt");
         for name in ["_Z", "a", "i", "Pc", "St", "f", "_GLOBAL__I_x", ""] {
             assert_eq!(demangle(name), name);
         }

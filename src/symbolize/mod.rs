@@ -9,11 +9,12 @@
 //! sysroot  paths below --symfs            debug_files  separate debug files, by build ID or checksum
 //! sections an ELF file's bytes            elf          names from one file: DWARF first, then symbol tables
 //! dwarf    functions, inlined, lines      functions    symbol tables          vmlinux  the kernel's lines
-//! packed   what is in the capture         debuginfod   what servers have
-//! places   numbers of places and files
+//! bounds   functions without a symbol     packed       what is in the capture
+//! places   numbers of places and files    debuginfod   what servers have
 //! ```
 //!
-//! Labels: `[libfoo.so+0x1234]` (file name and file offset), `[anon]` memory without a file,
+//! Labels: `[libfoo.so+0x1234]` (file name and offset in the file: where the function begins, if unwind information tells, else of the
+//! address itself), `[anon]` memory without a file,
 //! `[memfd:name]` memory with a name but no path, `[heap]` and the like as the kernel calls them,
 //! `[vdso+0x12]`, `[vsyscall]`, `[kernel+0xffffffff81001ff0]` (the address), `[unknown]` where nothing was known to be mapped.
 
@@ -32,6 +33,7 @@ pub mod functions;
 pub mod kernel;
 pub mod perf_map;
 
+mod bounds;
 mod debug_files;
 mod dwarf;
 mod elf;
@@ -60,6 +62,7 @@ pub use places::Places;
 pub use search::{Fetch, FileKind};
 pub use vmlinux::KernelIdentity;
 
+use bounds::Bounds;
 use debuginfod::Debuginfod;
 use elf::Module;
 use files::{Disbelief, Finder};
@@ -168,6 +171,26 @@ pub struct Aid {
 struct VdsoTable {
     functions: FunctionTable,
     loads: Vec<Load>,
+    bounds: Bounds,
+    image: Vec<u8>,
+}
+
+impl VdsoTable {
+    fn new(vdso: Vdso) -> Option<VdsoTable> {
+        Some(VdsoTable {
+            functions: FunctionTable::parse(&*vdso.image)?,
+            loads: loads(&*vdso.image),
+            bounds: Bounds::of(&vdso.image),
+            image: vdso.image,
+        })
+    }
+
+    /// Bytes from where the function begins that covers `offset`, for code without a symbol.
+    fn inside(&self, offset: u64) -> Option<u64> {
+        let address = functions::address_of(&self.loads, offset)?;
+        let start = self.bounds.start(&self.image, || &[], address)?;
+        address.checked_sub(start)
+    }
 }
 
 /// Resolves places to names, each once.
@@ -225,12 +248,7 @@ impl Symbolizer {
             kernel: KernelTable::new(aid.kernel),
             kernel_identity,
             vmlinux: None,
-            vdso: aid.vdso.and_then(|v| {
-                Some(VdsoTable {
-                    functions: FunctionTable::parse(&*v.image)?,
-                    loads: loads(&*v.image),
-                })
-            }),
+            vdso: aid.vdso.and_then(VdsoTable::new),
             perf_maps: Arc::new(PerfMaps::new(aid.perf_maps)),
             places: Places::default(),
             files: Vec::new(),

@@ -17,17 +17,17 @@ use super::functions::{FunctionTable, KnownFunction, address_of, demangle, loads
 use super::resolve::Batch;
 use super::sections::Sections;
 use super::{Code, FileNumber, Symbolizer};
-use crate::capture::pack::{Packed, PackedFile};
+use crate::capture::pack::PackedFile;
 use crate::elf_file::read_build_id;
 use crate::event::{BuildId, MappedFile};
 use crate::format::aid::Load;
 use crate::format::packed::FileKey;
 use crate::format::packed::file::Role;
-use crate::format::packed::symbols::PackedSymbol;
+use crate::format::packed::symbols::{AtOffset, PackedSymbol};
 use crate::profile::{Names, Reason, SourceLine, SymbolFrame};
 
-/// Offsets, ascending, with the symbols there, if any.
-pub type SymbolsByOffset = Vec<(u64, Option<PackedSymbol>)>;
+/// Offsets, ascending, with what is there.
+pub type SymbolsByOffset = Vec<(u64, AtOffset)>;
 
 /// A file samples have frames in.
 #[derive(Debug)]
@@ -40,11 +40,14 @@ pub struct HitFile {
     pub unnamed: u64,
     /// Why this machine's file was not used; `None` when it was.
     pub problem: Option<Reason>,
-    /// The offsets hit, ascending; `None` where the file has no symbol. Empty when the file was not used.
+    /// The offsets hit, ascending. Empty when the file was not used.
     pub symbols: SymbolsByOffset,
     /// The offsets hit when the file was not used, in no order.
     pub unresolved: Vec<u64>,
 }
+
+/// Symbols, and by offset how many bytes after the beginning of its function it is.
+type Further = (Vec<Option<Symbol>>, HashMap<u64, u64>);
 
 /// Packed files that were needed, for as long as they are used.
 #[derive(Default)]
@@ -73,20 +76,26 @@ impl Symbolizer {
             return self.batch_of_files(file, offsets, names);
         }
         let packed = self.pack.symbols(&mapped, &offsets);
-        let named = |packed: &Packed| matches!(packed, Packed::Symbol(_));
+        let named = |packed: &Option<AtOffset>| matches!(packed, Some(AtOffset::Symbol(_)));
         let pairs = || offsets.iter().zip(&packed);
         let rest: Vec<u64> = pairs().filter(|p| !named(p.1)).map(|p| *p.0).collect();
-        let unknown = pairs().filter(|p| *p.1 == Packed::Unknown).map(|p| *p.0);
+        let unknown = pairs().filter(|p| p.1.is_none()).map(|p| *p.0);
         let further = self.beyond_hits(file, &mapped, &rest, names);
         let reasons = match &further {
             Err(reason) => unknown.map(|offset| (offset, *reason)).collect(),
             Ok(_) => HashMap::new(),
         };
-        let mut further = further.unwrap_or_default().into_iter();
+        let (further, mut inside) = further.unwrap_or_default();
+        for (offset, packed) in pairs() {
+            if let Some(AtOffset::Nameless { inside: Some(told) }) = packed {
+                inside.entry(*offset).or_insert(*told);
+            }
+        }
+        let mut further = further.into_iter();
         let symbols = packed
             .into_iter()
             .map(|packed| match packed {
-                Packed::Symbol(symbol) => Some(unpack(&symbol, names)),
+                Some(AtOffset::Symbol(symbol)) => Some(unpack(&symbol, names)),
                 _ => further.next().flatten(),
             })
             .collect();
@@ -94,26 +103,28 @@ impl Symbolizer {
             offsets,
             symbols: Ok((mapped.build_id.is_some(), symbols)),
             reasons,
+            inside,
         }
     }
 
-    /// Symbols at offsets that the pack does not name one by one.
+    /// Symbols at offsets that the pack does not name one by one, and how far in functions those are that have none.
     fn beyond_hits(
         &mut self,
         file: FileNumber,
         mapped: &MappedFile,
         offsets: &[u64],
         names: &mut Names,
-    ) -> Result<Vec<Option<Symbol>>, Reason> {
+    ) -> Result<Further, Reason> {
         if offsets.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Further::default());
         }
         let by_pack = self.unpacked_symbols(file, mapped, offsets, names);
         let by_files = match by_pack {
             Some(symbols) => Ok(symbols),
             None => {
                 let batch = self.batch_of_files(file, offsets.to_vec(), names);
-                batch.symbols.map(|(_, symbols)| symbols)
+                let inside = batch.inside;
+                batch.symbols.map(|(_, symbols)| (symbols, inside))
             }
         };
         let (pack, tables) = (&self.pack, &mut self.unpacked.tables);
@@ -130,10 +141,10 @@ impl Symbolizer {
             });
             Some((loads, FunctionTable::known(known)))
         });
-        let symbols = match (by_files, &table) {
-            (Ok(symbols), _) => symbols,
+        let (symbols, inside) = match (by_files, &table) {
+            (Ok(found), _) => found,
             (Err(reason), None) => return Err(reason),
-            (Err(_), Some(_)) => vec![None; offsets.len()],
+            (Err(_), Some(_)) => (vec![None; offsets.len()], HashMap::new()),
         };
         let mut by_table = |offset: &u64| {
             let (loads, table) = table.as_ref()?;
@@ -147,9 +158,8 @@ impl Symbolizer {
             })
         };
         let both = symbols.into_iter().zip(offsets);
-        Ok(both
-            .map(|(symbol, offset)| symbol.or_else(|| by_table(offset)))
-            .collect())
+        let symbols = both.map(|(symbol, offset)| symbol.or_else(|| by_table(offset)));
+        Ok((symbols.collect(), inside))
     }
 
     /// What the packed file says, if there is one that is whole and what it is said to be.
@@ -159,7 +169,7 @@ impl Symbolizer {
         mapped: &MappedFile,
         offsets: &[u64],
         names: &mut Names,
-    ) -> Option<Vec<Option<Symbol>>> {
+    ) -> Option<Further> {
         if !self.unpacked.modules.contains_key(&file) {
             let module = self.unpack_module(mapped);
             self.unpacked.modules.insert(file, module);
@@ -167,7 +177,9 @@ impl Symbolizer {
         let module = self.unpacked.modules.get_mut(&file)?.as_mut()?;
         let warnings = &mut self.warnings;
         let mut warn = |message| warnings.push(message);
-        Some(module.symbols(offsets, names, &mut warn))
+        let symbols = module.symbols(offsets, names, &mut warn);
+        let inside = module.inside(offsets, &symbols);
+        Some((symbols, inside))
     }
 
     fn unpack_module(&mut self, mapped: &MappedFile) -> Option<Module> {
@@ -241,7 +253,7 @@ impl Symbolizer {
         }
         let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
         match self.pack.symbols_of(&key, &[address]).pop() {
-            Some(Packed::Symbol(symbol)) => Some(unpack(&symbol, names)),
+            Some(Some(AtOffset::Symbol(symbol))) => Some(unpack(&symbol, names)),
             _ => None,
         }
     }
@@ -250,7 +262,7 @@ impl Symbolizer {
     /// pack them under.
     pub fn kernel_hits(&self, names: &Names) -> Option<(FileKey, SymbolsByOffset)> {
         let key = FileKey::of_kernel(self.kernel_identity.build_id.as_ref()?);
-        let mut symbols: BTreeMap<u64, Option<PackedSymbol>> = BTreeMap::new();
+        let mut symbols: BTreeMap<u64, AtOffset> = BTreeMap::new();
         for (place, resolution) in self.places.places().iter().zip(&self.resolutions) {
             let Code::Kernel(address) = place.code else {
                 continue;
@@ -262,7 +274,7 @@ impl Symbolizer {
             if more && resolution.unnamed.is_none() {
                 let back = u64::from(place.is_return);
                 let inside = resolution.offset.and_then(|o| o.checked_sub(back));
-                symbols.insert(address, pack(chain, inside, names));
+                symbols.extend(pack(chain, inside, names).map(|symbol| (address, symbol)));
             }
         }
         (!symbols.is_empty()).then(|| (key, symbols.into_iter().collect()))
@@ -270,22 +282,23 @@ impl Symbolizer {
 
     /// Files with places, and their symbols as far as they are resolved, in the order of their paths.
     pub fn hits(&self, names: &Names) -> Vec<HitFile> {
-        let mut by_file: BTreeMap<FileNumber, BTreeMap<u64, Option<PackedSymbol>>> =
-            BTreeMap::new();
+        let mut by_file: BTreeMap<FileNumber, BTreeMap<u64, AtOffset>> = BTreeMap::new();
         let mut problems: BTreeMap<FileNumber, (Reason, Vec<u64>)> = BTreeMap::new();
         for (place, resolution) in self.places.places().iter().zip(&self.resolutions) {
             let Code::File(file, offset) = place.code else {
                 continue;
             };
             let symbols = by_file.entry(file).or_default();
+            let back = u64::from(place.is_return);
+            let inside = resolution.offset.and_then(|o| o.checked_sub(back));
             match resolution.unnamed {
                 None => {
-                    let back = u64::from(place.is_return);
-                    let inside = resolution.offset.and_then(|o| o.checked_sub(back));
-                    symbols.insert(offset, pack(&resolution.chain, inside, names));
+                    let symbol = pack(&resolution.chain, inside, names);
+                    symbols.extend(symbol.map(|symbol| (offset, symbol)));
                 }
                 Some(Reason::NoSymbol) => {
-                    symbols.entry(offset).or_insert(None);
+                    let here = symbols.entry(offset);
+                    here.or_insert(AtOffset::Nameless { inside });
                 }
                 Some(reason) => {
                     let (_, offsets) = problems.entry(file).or_insert_with(|| (reason, Vec::new()));
@@ -344,7 +357,7 @@ fn unpack(symbol: &PackedSymbol, names: &mut Names) -> Symbol {
     }
 }
 
-fn pack(chain: &[SymbolFrame], inside: Option<u64>, names: &Names) -> Option<PackedSymbol> {
+fn pack(chain: &[SymbolFrame], inside: Option<u64>, names: &Names) -> Option<AtOffset> {
     let parts = chain.iter().map(|part| {
         let name = names
             .frames()
@@ -355,10 +368,10 @@ fn pack(chain: &[SymbolFrame], inside: Option<u64>, names: &Names) -> Option<Pac
     });
     let mut parts = parts;
     let (name, source) = parts.next()?;
-    Some(PackedSymbol {
+    Some(AtOffset::Symbol(PackedSymbol {
         name,
         inside,
         source,
         inlined: parts.collect(),
-    })
+    }))
 }

@@ -60,10 +60,12 @@ impl Symbolizer {
             let believed = finder.believe(&entry.file, &mut warn)?;
             Ok(Module::open(believed, lines, finder.search(), &mut warn))
         });
+        let mut inside = HashMap::new();
         let symbols = match state {
             Err(disbelief) => Err(disbelief.reason),
             Ok(module) => {
                 let symbols = module.symbols(&offsets, names, &mut warn);
+                inside = module.inside(&offsets, &symbols);
                 match module.has_shrunk() {
                     false => Ok((module.verified, symbols)),
                     true => Err(Reason::Unreadable),
@@ -80,7 +82,8 @@ impl Symbolizer {
         Batch {
             offsets,
             symbols,
-            reasons: HashMap::new(),
+            inside,
+            ..Batch::default()
         }
     }
 
@@ -105,7 +108,7 @@ impl Symbolizer {
         Batch {
             offsets: addresses,
             symbols,
-            reasons: HashMap::new(),
+            ..Batch::default()
         }
     }
 
@@ -120,16 +123,27 @@ impl Symbolizer {
                 let batch = batches.files.get(&file);
                 match batch.map_or(Err(Reason::NoSymbol), |b| b.find(offset)) {
                     Ok((verified, symbol)) => {
-                        let module = names.intern(module);
-                        let whole = named_by_elf(symbol, (module, FrameKind::User), back, names);
+                        let number = names.intern(module);
+                        let whole = named_by_elf(symbol, (number, FrameKind::User), back, names);
+                        let exact = whole.offset.is_none().then(|| {
+                            let at = label_at(module, offset.saturating_add(back));
+                            names.intern(&format!("{} {at}", names.text(symbol.name)))
+                        });
                         Resolution {
                             unverified: !verified,
+                            exact,
                             ..whole
                         }
                     }
                     Err(reason) => {
-                        let label = format!("[{module}+{:#x}]", offset.saturating_add(back));
-                        unnamed(user(names, &label, module), reason, names)
+                        let inside = batch.and_then(|batch| batch.inside.get(&offset).copied());
+                        let code = Nameless {
+                            image: module,
+                            module,
+                            offset,
+                            inside: inside.filter(|_| reason == Reason::NoSymbol),
+                        };
+                        code.resolution(back, reason, names)
                     }
                 }
             }
@@ -150,8 +164,13 @@ impl Symbolizer {
                         } else {
                             Reason::NoVdso
                         };
-                        let label = format!("[vdso+{:#x}]", offset.saturating_add(back));
-                        unnamed(user(names, &label, "[vdso]"), reason, names)
+                        let code = Nameless {
+                            image: "vdso",
+                            module: "[vdso]",
+                            offset,
+                            inside: image.and_then(|v| v.inside(offset)),
+                        };
+                        code.resolution(back, reason, names)
                     }
                 }
             }
@@ -217,6 +236,43 @@ impl Symbolizer {
     }
 }
 
+/// Code without a name.
+struct Nameless<'a> {
+    /// What labels call the file.
+    image: &'a str,
+    module: &'a str,
+    offset: u64,
+    /// How many bytes after the beginning of a function it is.
+    inside: Option<u64>,
+}
+
+impl Nameless<'_> {
+    /// All of a function has one label, by where it begins.
+    fn resolution(&self, back: u64, reason: Reason, names: &mut Names) -> Resolution {
+        let exact = label_at(self.image, self.offset.saturating_add(back));
+        let mut labelled = |label: &str| {
+            let (label, module) = (names.intern(label), names.intern(self.module));
+            unnamed(Frame::new(label, module, FrameKind::User), reason, names)
+        };
+        // Captures can say anything.
+        let inside = self.inside.filter(|inside| *inside <= self.offset);
+        let Some(inside) = inside else {
+            return labelled(&exact);
+        };
+        let function = labelled(&label_at(self.image, self.offset - inside));
+        Resolution {
+            offset: Some(inside.saturating_add(back)),
+            exact: Some(names.intern(&exact)),
+            ..function
+        }
+    }
+}
+
+/// What stands for code of a file that has no name.
+fn label_at(module: &str, offset: u64) -> String {
+    format!("[{module}+{offset:#x}]")
+}
+
 /// The label of memory that no file names.
 pub(super) fn label(file: &MappedFile) -> (String, Reason) {
     let path = String::from_utf8_lossy(&file.path);
@@ -237,6 +293,7 @@ fn named(frame: Frame, offset: Option<u64>, names: &mut Names) -> Resolution {
     Resolution {
         chain,
         offset,
+        exact: None,
         unnamed: None,
         unverified: false,
     }
@@ -273,6 +330,7 @@ fn named_by_elf(
     Resolution {
         chain,
         offset: symbol.offset.map(|offset| offset.saturating_add(back)),
+        exact: None,
         unnamed: None,
         unverified: false,
     }
@@ -292,6 +350,8 @@ pub(super) struct Batch {
     pub symbols: Result<(bool, Vec<Option<Symbol>>), Reason>,
     /// Why some offsets have none, where it is not that the file has no symbol there.
     pub reasons: HashMap<u64, Reason>,
+    /// Of offsets without a symbol: how many bytes after the beginning of their function they are, where that is known.
+    pub inside: HashMap<u64, u64>,
 }
 
 impl Default for Batch {
@@ -300,6 +360,7 @@ impl Default for Batch {
             offsets: Vec::new(),
             symbols: Err(Reason::NoSymbol),
             reasons: HashMap::new(),
+            inside: HashMap::new(),
         }
     }
 }

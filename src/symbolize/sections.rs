@@ -33,8 +33,8 @@ struct Section {
     inflated: OnceCell<Result<Vec<u8>, String>>,
 }
 
-/// The sections names and lines are made of, line tables last.
-const NEEDED: [SectionId; 9] = [
+/// The sections names and lines are made of; line tables, and unwind information for functions without a name, last.
+const NEEDED: [SectionId; 10] = [
     SectionId::DebugInfo,
     SectionId::DebugAbbrev,
     SectionId::DebugStr,
@@ -44,6 +44,7 @@ const NEEDED: [SectionId; 9] = [
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
     SectionId::DebugLine,
+    SectionId::DebugFrame,
 ];
 
 /// What a `.dwp` file must have besides. Its index of type units, which are not needed, is broken in those of binutils.

@@ -291,6 +291,11 @@ impl Timeline {
         self.image(view).is_some_and(|i| i.exec_number > 0)
     }
 
+    /// When the image of `view` began.
+    pub fn image_since(&self, view: View) -> Option<Timestamp> {
+        self.image(view).map(|image| image.since)
+    }
+
     fn image(&self, view: View) -> Option<&Image> {
         self.processes
             .get(view.process as usize)?

@@ -35,3 +35,5 @@ mod stepping;
 mod targets;
 #[cfg(target_arch = "x86_64")]
 mod unwind;
+#[cfg(target_arch = "x86_64")]
+mod unwound_files;

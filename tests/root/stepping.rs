@@ -248,7 +248,7 @@ fn compare(command: &mut Command) -> Outcome {
             // SAFETY: its first 21 words are the kernel's struct pt_regs.
             let saved: [u64; 27] = unsafe { mem::transmute(registers) };
             words.extend_from_slice(&saved[..21]);
-            words.extend([from, 0]);
+            words.extend([from, memory.len() as u64 * 8]);
             words.extend_from_slice(&memory);
             let copy = StackCopy::decode(&words, memory.len()).expect("a copy");
             let code = Code {

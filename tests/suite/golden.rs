@@ -12,6 +12,7 @@ use bprof::event::{LossClass, Pid, ProcessKey, Timestamp, UserStacks, sample_fla
 use bprof::format::descriptor::FrameKind;
 use bprof::format::end::EndReason;
 use bprof::format::header::{EventInfo, Sampling};
+use bprof::format::packed::symbols::AtOffset;
 use bprof::format::process::ProcessRecord;
 
 use super::report::fixture::{Run, profiler};
@@ -498,4 +499,39 @@ fn version_1_5_is_read_as_it_was_written() {
 fn version_1_5_is_reported_as_ever() {
     check_views("v1.5", "calls");
     check_views("v1.5", "family");
+}
+
+/// Version 1.6: packs tell where functions without a symbol begin. The workload is `calls` of version 1, stripped.
+#[test]
+fn version_1_6_is_read_as_it_was_written() {
+    let reader = Reader::open(&of_version("v1.6", "nameless.bprof")).unwrap();
+    assert_eq!(reader.damage(), [], "{RULE}");
+    assert_eq!(reader.version(), (1, 6));
+    assert_eq!((reader.samples(), reader.lost_samples()), (145, 0));
+    let (pack, damage) = reader.pack();
+    assert_eq!(damage, [], "{RULE}");
+    let [(key, symbols, false, files)] = &pack.listing()[..] else {
+        panic!("{:?}", pack.listing());
+    };
+    assert_eq!((*symbols, files.len()), (17, 0));
+    // The hottest address is in `alpha`, which begins at 0x1fd; another one was not hit.
+    let alpha = AtOffset::Nameless { inside: Some(0x4f) };
+    assert_eq!(pack.symbols_of(key, &[0x24c, 1]), [Some(alpha), None]);
+}
+
+#[test]
+fn version_1_6_is_reported_as_ever() {
+    let file = |ending: &str| format!("../v1.6/nameless.{ending}");
+    // Out of the pack it is the same as of the file.
+    for (dir, part) in [("files", ""), ("src", "nofiles.")] {
+        let symfs = of_version("v1.6", dir);
+        let report = |view: &[&str], expected: &str, messages: &str| {
+            let (expected, messages) = (file(expected), file(messages));
+            check(&file("bprof"), &symfs, view, &expected, Some(&messages));
+        };
+        let (folded, verdict) = (format!("{part}folded"), format!("{part}verdict"));
+        report(&["--folded"], &folded, &verdict);
+        report(&["--top", "15"], "top", "warning");
+        report(&["--standard"], "standard", "warning");
+    }
 }

@@ -12,7 +12,7 @@ use bprof::format::frame::FrameDecompressor;
 use bprof::format::header::Header;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
-use bprof::format::packed::symbols::{Builder, PackedSymbol};
+use bprof::format::packed::symbols::{AtOffset, Builder, PackedSymbol};
 use bprof::format::packed::table::PackedTable;
 use bprof::symbolize::functions;
 
@@ -271,7 +271,7 @@ fn what_is_packed_of_a_kernel_holds_for_that_kernel() {
             inlined: vec![("inner".to_owned(), Some(("inner.h".to_owned(), 3)))],
         };
         // A return address is looked up one byte before it.
-        assert!(symbols.push(fixture::KERNEL + 0x10, Some(&symbol)));
+        assert!(symbols.push(fixture::KERNEL + 0x10, &AtOffset::Symbol(symbol)));
         let mut content = Vec::new();
         symbols.finish().encode(&mut content).unwrap();
         let reader = Reader::from_bytes(bytes.clone()).unwrap();
@@ -806,7 +806,8 @@ fn packed_symbols_beyond_all_measure_are_refused() {
             version: None,
         };
         let mut symbols = Builder::new(key);
-        assert!((0..each).all(|i| symbols.push(i, None)));
+        let nameless = AtOffset::Nameless { inside: None };
+        assert!((0..each).all(|i| symbols.push(i, &nameless)));
         let mut content = Vec::new();
         symbols.finish().encode(&mut content).unwrap();
         out.frame(FrameKind::PackedSymbols, &content).unwrap();

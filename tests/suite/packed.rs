@@ -4,7 +4,7 @@ use bprof::event::{BuildId, FileVersion};
 use bprof::format::aid::Load;
 use bprof::format::packed::FileKey;
 use bprof::format::packed::file::{self, PieceHead, Role};
-use bprof::format::packed::symbols::{Builder, PackedSymbol, PackedSymbols};
+use bprof::format::packed::symbols::{AtOffset, Builder, PackedSymbol, PackedSymbols};
 use bprof::format::packed::table::{PackedFunction, PackedTable};
 use proptest::collection::vec;
 use proptest::option;
@@ -33,21 +33,25 @@ fn source() -> impl Strategy<Value = Option<(String, u32)>> {
     option::of(("[a-c/]{0,5}", any::<u32>()))
 }
 
-fn symbol() -> impl Strategy<Value = Option<PackedSymbol>> {
-    let inside = option::of(0..u64::MAX);
+fn symbol() -> impl Strategy<Value = AtOffset> {
+    let inside = || option::of(0..u64::MAX);
     let inlined = vec(("\\PC{0,4}", source()), 0..4);
-    let fields = ("\\PC{0,6}", inside, source(), inlined);
-    option::of(
-        fields.prop_map(|(name, inside, source, inlined)| PackedSymbol {
+    let fields = ("\\PC{0,6}", inside(), source(), inlined);
+    let symbol = fields.prop_map(|(name, inside, source, inlined)| {
+        AtOffset::Symbol(PackedSymbol {
             name,
             inside,
             source,
             inlined,
-        }),
-    )
+        })
+    });
+    prop_oneof![
+        3 => symbol,
+        1 => inside().prop_map(|inside| AtOffset::Nameless { inside }),
+    ]
 }
 
-type Symbols = std::collections::BTreeMap<u64, Option<PackedSymbol>>;
+type Symbols = std::collections::BTreeMap<u64, AtOffset>;
 
 fn symbols() -> impl Strategy<Value = Symbols> {
     let offset = prop_oneof![any::<u64>(), 0..3000u64];
@@ -57,9 +61,12 @@ fn symbols() -> impl Strategy<Value = Symbols> {
 fn build(key: &FileKey, symbols: &Symbols) -> Vec<u8> {
     let mut builder = Builder::new(key.clone());
     for (offset, symbol) in symbols {
-        assert!(builder.push(*offset, symbol.as_ref()));
+        assert!(builder.push(*offset, symbol));
     }
-    assert!(!builder.push(0, None), "offsets must ascend");
+    assert!(
+        !builder.push(0, &AtOffset::Nameless { inside: None }),
+        "offsets must ascend"
+    );
     let mut out = Vec::new();
     builder.finish().encode(&mut out).unwrap();
     out
@@ -198,7 +205,7 @@ fn keys_without_an_identity_are_refused() {
             ..some_key()
         },
     ] {
-        let symbols = Symbols::from([(1, None)]);
+        let symbols = Symbols::from([(1, AtOffset::Nameless { inside: None })]);
         let err = PackedSymbols::decode(&build(&bad, &symbols)).unwrap_err();
         assert_eq!(err.part, "packed symbols", "{err}");
     }
@@ -207,7 +214,10 @@ fn keys_without_an_identity_are_refused() {
 /// Counts and columns that promise more than the bytes hold must not be believed.
 #[test]
 fn absurd_counts_are_refused_before_they_allocate() {
-    let bytes = build(&some_key(), &Symbols::from([(1, None)]));
+    let bytes = build(
+        &some_key(),
+        &Symbols::from([(1, AtOffset::Nameless { inside: None })]),
+    );
     // Key: 2 + 2, 1 + 1 + 1, 0; strings: 0; then the count.
     let at = bytes.iter().rposition(|b| *b == 1).unwrap();
     assert!(at > 8);

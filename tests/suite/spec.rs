@@ -10,7 +10,7 @@ use bprof::format::end::{End, EndReason};
 use bprof::format::frame::FrameDecompressor;
 use bprof::format::header::{EventInfo, Header, Sampling};
 use bprof::format::packed::FileKey;
-use bprof::format::packed::symbols::{Builder, PackedSymbol, PackedSymbols};
+use bprof::format::packed::symbols::{AtOffset, Builder, PackedSymbol, PackedSymbols};
 use bprof::format::process::{MappingTemplate, PlacedMapping, ProcessRecord, Task};
 use bprof::format::{index, skippable};
 
@@ -282,21 +282,22 @@ fn the_annotated_packed_symbols_are_written_and_read() {
         build_id: BuildId::new(&[0x12, 0x34]),
         version: None,
     };
-    let main = PackedSymbol {
+    let main = AtOffset::Symbol(PackedSymbol {
         name: "main".to_owned(),
         inside: Some(0x10),
         source: Some(("a.c".to_owned(), 7)),
         inlined: vec![("f".to_owned(), Some(("a.c".to_owned(), 3)))],
-    };
+    });
+    let nameless = AtOffset::Nameless { inside: Some(0x20) };
     let mut builder = Builder::new(key.clone());
-    assert!(builder.push(0x1010, Some(&main)));
-    assert!(builder.push(0x1100, None));
+    assert!(builder.push(0x1010, &main));
+    assert!(builder.push(0x1100, &nameless));
     let mut bytes = Vec::new();
     builder.finish().encode(&mut bytes).unwrap();
     assert_bytes(&bytes, "packed");
     let read = PackedSymbols::decode(&hex_block("packed")).unwrap();
     assert_eq!(read.file, key);
     assert_eq!(read.offsets(), [0x1010, 0x1100]);
-    assert_eq!(read.symbol(0), Some(Some(main)));
-    assert_eq!(read.symbol(1), Some(None));
+    assert_eq!(read.symbol(0), Some(main));
+    assert_eq!(read.symbol(1), Some(nameless));
 }

@@ -1,8 +1,9 @@
-// shadow PATHS SECONDS [alt | threads | split | vdso]: runs PATHS random call paths through functions of every kind that is hard to walk
+// shadow PATHS SECONDS [alt | disarm | threads | split | vdso | wide]: runs PATHS random call paths through functions of every kind that is hard to walk
 // without frame pointers, and prints each path as it ran: `path main;plain;...`, root first, with the function that burns last.
 // A sample is right when its own functions, in order, begin one of these paths.
 //
-// alt: signal handlers run on a stack of their own. threads: the paths run in four threads, whose root is on_thread. split: a page
+// alt: signal handlers run on a stack of their own; disarm: of which the kernel knows nothing meanwhile. wide: the paths begin in a
+// function with a frame of 600 KiB, from the middle on at another place. threads: the paths run in four threads, whose root is on_thread. split: a page
 // in the middle of the code is mapped otherwise, so that there are three mappings of it. vdso: burns asks for the time.
 #include "truth.h"
 #include <alloca.h>
@@ -216,11 +217,26 @@ NOINLINE void *on_thread(void *arg) {
     return 0;
 }
 
+/// Larger than any copy of a stack.
+NOINLINE uint64_t wide(path rest, uint64_t x) {
+    volatile char block[600 << 10];
+    block[x] = (char)x;
+    uint64_t y = go(rest, x + 8);
+    return AFTER(y, (uint64_t)block[x]);
+}
+NOINLINE uint64_t lowers(path rest, uint64_t x) {
+    volatile char block[2 << 10];
+    block[x] = (char)x;
+    uint64_t y = wide(rest, x + 9);
+    return AFTER(y, (uint64_t)block[x]);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3)
-        return fprintf(stderr, "usage: shadow PATHS SECONDS [alt | threads | split | vdso]\n"), 2;
+        return fprintf(stderr, "usage: shadow PATHS SECONDS [alt | disarm | threads | split | vdso | wide]\n"), 2;
     const char *mode = argc > 3 ? argv[3] : "";
-    int alt = !strcmp(mode, "alt"), threads = !strcmp(mode, "threads");
+    int disarm = !strcmp(mode, "disarm"), alt = disarm || !strcmp(mode, "alt");
+    int threads = !strcmp(mode, "threads"), is_wide = !strcmp(mode, "wide");
     asks = !strcmp(mode, "vdso");
     if (!strcmp(mode, "split")) {
         char *page = (char *)((uintptr_t)aligns & ~4095ul);
@@ -230,7 +246,7 @@ int main(int argc, char **argv) {
     count = atoi(argv[1]) < MOST_PATHS ? atoi(argv[1]) : MOST_PATHS;
     budget = seconds_arg(argv[2]) / (uint64_t)count;
     static char stack[1 << 16];
-    stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+    stack_t other = {.ss_sp = stack, .ss_size = sizeof stack, .ss_flags = disarm ? (int)(1u << 31) : 0}; // SS_AUTODISARM
     // A handler may run the path of another signal.
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_NODEFER | (alt ? SA_ONSTACK : 0)};
     if ((alt && sigaltstack(&other, 0)) || sigaction(SIGUSR1, &action, 0))
@@ -238,7 +254,7 @@ int main(int argc, char **argv) {
     uint64_t seed = 88172645463325252u;
     for (int i = 0; i < count; i++) {
         int length = 1 + (int)(next_random(&seed) % (LONGEST - 1)), raised = 0;
-        printf("path %s", threads ? "on_thread" : "main");
+        printf("path %s%s", threads ? "on_thread" : "main", !is_wide ? "" : i * 2 < count ? ";wide" : ";lowers;wide");
         for (int at = 0; at < length; at++) {
             unsigned char kind = (unsigned char)(next_random(&seed) % (at + 1 < length ? ENDS : 3));
             if (at + 1 == length)
@@ -263,7 +279,7 @@ int main(int argc, char **argv) {
             pthread_join(ids[i], 0);
     } else {
         for (int i = 0; i < count; i++)
-            sum += go(paths[i], (uint64_t)i);
+            sum += is_wide ? (i * 2 < count ? wide : lowers)(paths[i], (uint64_t)i) : go(paths[i], (uint64_t)i);
     }
     __asm__ volatile("" : : "r"(sum) : "memory");
     cpu_print();

@@ -6,7 +6,7 @@
 //! LEB128 number of symbols N, at least 1
 //! column of N offsets, each the distance from the one before; must not be constant
 //! column of N names: 0 none, else string + 1
-//! column of N distances from the start of the symbol: 0 unknown, else bytes + 1
+//! column of N distances from the start of the symbol, of the function where there is none: 0 unknown, else bytes + 1
 //! column of N source files: 0 unknown, else string + 1
 //! column of N lines
 //! column of N numbers of inlined functions, together M
@@ -35,6 +35,18 @@ pub struct PackedSymbol {
     pub source: Option<(String, u32)>,
     /// Functions inlined there, outermost first, each with path and line.
     pub inlined: Vec<(String, Option<(String, u32)>)>,
+}
+
+/// What a file has at an offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AtOffset {
+    /// This symbol.
+    Symbol(PackedSymbol),
+    /// No symbol.
+    Nameless {
+        /// Bytes from the start of the function to the offset, where unwind information tells (1.6).
+        inside: Option<u64>,
+    },
 }
 
 /// Symbols of one file, by offset.
@@ -91,11 +103,12 @@ impl PackedSymbols {
         &self.offsets
     }
 
-    /// The symbol of the offset with this number; the inner `None` says that the file has none there.
-    pub fn symbol(&self, number: usize) -> Option<Option<PackedSymbol>> {
+    /// What the file has at the offset with this number.
+    pub fn symbol(&self, number: usize) -> Option<AtOffset> {
         let row = self.rows.get(number)?;
+        let inside = row.inside.checked_sub(1);
         let Some(name) = row.name.checked_sub(1) else {
-            return Some(None);
+            return Some(AtOffset::Nameless { inside });
         };
         let text = |number| self.texts.get(number).unwrap_or_default().to_owned();
         let source = |file: u32, line| Some((text(file.checked_sub(1)?), line));
@@ -107,9 +120,9 @@ impl PackedSymbols {
             .inlined
             .get(first as usize..row.inlined_end as usize)
             .unwrap_or_default();
-        Some(Some(PackedSymbol {
+        Some(AtOffset::Symbol(PackedSymbol {
             name: text(name),
-            inside: row.inside.checked_sub(1),
+            inside,
             source: source(row.source, row.line),
             inlined: inlined
                 .iter()
@@ -264,9 +277,9 @@ impl Builder {
         }
     }
 
-    /// Adds the symbol at `offset`, which is larger than all before; `None` where the file has none. Gives back
-    /// whether it was taken: names beyond all measure are not.
-    pub fn push(&mut self, offset: u64, symbol: Option<&PackedSymbol>) -> bool {
+    /// Adds what is at `offset`, which is larger than all before. Gives back whether it was taken: names beyond all measure are
+    /// not.
+    pub fn push(&mut self, offset: u64, here: &AtOffset) -> bool {
         let fits = |s: &PackedSymbol| {
             let source = s.source.iter().map(|(file, _)| file.len());
             let inlined = s.inlined.iter();
@@ -277,19 +290,22 @@ impl Builder {
             most as u64 <= limits::PACKED_STRING && sum <= FULL_TEXT && s.inlined.len() <= DEEPEST
         };
         let in_order = self.built.offsets.last().is_none_or(|last| *last < offset);
+        let (symbol, inside) = match here {
+            AtOffset::Symbol(symbol) => (Some(symbol), symbol.inside),
+            AtOffset::Nameless { inside } => (None, *inside),
+        };
         if !in_order || !symbol.is_none_or(fits) {
             return false;
         }
         let mut row = Row {
             name: 0,
-            inside: 0,
+            inside: inside.map_or(0, |bytes| bytes.saturating_add(1)),
             source: 0,
             line: 0,
             inlined_end: self.built.inlined.len() as u32,
         };
         if let Some(symbol) = symbol {
             row.name = self.text(&symbol.name) + 1;
-            row.inside = symbol.inside.map_or(0, |bytes| bytes.saturating_add(1));
             (row.source, row.line) = self.source(symbol.source.as_ref());
             for (name, source) in &symbol.inlined {
                 let name = self.text(name);

@@ -238,8 +238,10 @@ impl<S: Sink> Through<'_, '_, S> {
         let number = (*self.places, known.resolutions.len());
         *self.places += 1;
         known.places.insert(frame.place, number);
+        let exact = frame.resolution.exact;
         known.resolutions.push(Resolution {
             chain,
+            exact: exact.map(|name| self.names.intern(theirs.text(name))),
             ..frame.resolution.clone()
         });
     }

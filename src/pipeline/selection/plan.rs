@@ -1,7 +1,7 @@
 //! Which frames have to be read for a selection.
 //!
-//! Frames of a segment build on those before them, so that of a segment the first ones up to the last one asked for are read,
-//! whatever their times, and nothing of a segment in which no frame is asked for.
+//! Frames of a segment build on those before them, so that of a segment the first ones up to the last one asked for are read:
+//! those of other times without their samples. Nothing is read of a segment in which no frame is asked for.
 
 use hashbrown::HashSet;
 

@@ -209,7 +209,13 @@ impl<'a> Going<'a> {
         let bound = self.bounds.next().unwrap_or(Timestamp::MAX);
         self.bound = bound;
         sink.frame();
-        let frame = match open.reader.next_frame() {
+        let dated = open.reader.next_entry().is_some_and(|e| plan.is_dated(e));
+        let next = match dated {
+            true => open.reader.next_frame(),
+            // Only what later frames need of it.
+            false => open.reader.next_tables(),
+        };
+        let frame = match next {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(true),
             Err(damage) => {
@@ -217,10 +223,18 @@ impl<'a> Going<'a> {
                 return Ok(true);
             }
         };
-        match plan.is_dated(frame.entry) {
-            true => about::add_losses(&mut queue.about, &frame.tables.losses, &mut open.losses),
-            false => open.losses.clone_from(&frame.tables.losses),
+        if !dated {
+            open.losses.clone_from(&frame.tables.losses);
+            open.segment
+                .frame(frame.tables, frame.samples, |_, _, _| {});
+            return Ok(true);
         }
+        if let Err(damage) = open.segment.recall(&frame) {
+            self.late_damage.push(damage);
+            open.reader.end();
+            return Ok(true);
+        }
+        about::add_losses(&mut queue.about, &frame.tables.losses, &mut open.losses);
         let mut keys = Vec::new();
         let sieve = &mut open.sieve;
         open.segment

@@ -5,7 +5,7 @@ use crate::capture::writer::TOGETHER;
 use crate::event::{LossClass, Timestamp, sample_flags};
 use crate::record::processes::Processes;
 use crate::record::unwind::windows::Needed;
-use crate::record::unwind::{Code, End, StackCopy, Walked};
+use crate::record::unwind::{Code, End, StackCopy, WINDOW, Walked};
 use crate::record::wire::{CutBy, RingSample, decode};
 
 impl Drain {
@@ -96,12 +96,17 @@ impl Drain {
     fn tell(&mut self, sample: &mut RingSample<'_>, copy: &StackCopy<'_>, done: Walked) {
         // What was cut for want of room says nothing of what is needed.
         if sample.cut_by != CutBy::Room || done.end != End::Window {
-            let copied = copy.words.len() as u32 * 8;
+            let copied = copy.top.words.len() as u32 * 8;
+            let bytes = u32::try_from(done.needed).unwrap_or(u32::MAX);
             let needed = match done.end {
-                End::Root | End::Depth if !done.went_on => {
-                    Needed::Bytes(u32::try_from(done.needed).unwrap_or(u32::MAX))
-                }
-                End::Root | End::Depth | End::Window => Needed::More,
+                _ if done.is_beyond => Needed::Beyond,
+                End::Root | End::Depth if !done.went_on => Needed::Bytes(bytes),
+                End::Root | End::Depth | End::Window => match done.gap {
+                    Some(frame) if frame.saturating_sub(copy.top.from) > u64::from(WINDOW / 2) => {
+                        Needed::Gap(bytes, frame)
+                    }
+                    _ => Needed::More,
+                },
                 End::NoInfo | End::BadFrame | End::Unmapped => Needed::Other,
             };
             self.windows.walked(sample.sampled.tid, copied, needed);

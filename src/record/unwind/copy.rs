@@ -12,14 +12,46 @@ const FP: usize = 4;
 const IP: usize = 16;
 const SP: usize = 19;
 
-/// Registers and the top of the stack of user code.
+/// Stack memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// Address of the first word.
+    pub from: u64,
+    /// The words, up.
+    pub words: &'a [u64],
+}
+
+impl<'a> Part<'a> {
+    /// Splits off the header of a part: where it begins, and its bytes.
+    fn head(words: &'a [u64]) -> Option<(u64, u64, &'a [u64])> {
+        let ([from, bytes], rest) = words.split_first_chunk()?;
+        Some((*from, *bytes, rest))
+    }
+
+    /// The address behind the last word.
+    pub fn end(&self) -> u64 {
+        self.from.saturating_add(self.words.len() as u64 * 8)
+    }
+
+    /// The words from `address` on.
+    #[inline]
+    fn at(&self, address: u64) -> Option<&'a [u64]> {
+        let offset = address.checked_sub(self.from)?;
+        if !offset.is_multiple_of(8) {
+            return None;
+        }
+        self.words.get(usize::try_from(offset / 8).ok()?..)
+    }
+}
+
+/// Registers and parts of the stack of user code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackCopy<'a> {
     registers: &'a [u64],
-    /// Address of the first word.
-    pub from: u64,
-    /// Stack memory, up.
-    pub words: &'a [u64],
+    /// The top of its stack.
+    pub top: Part<'a>,
+    /// What was copied of what lies beyond a large frame, or of the stack that a signal has interrupted whose handler has its own.
+    pub beyond: Option<Part<'a>>,
     /// What the kernel found along frame pointers, leaf first, if it was asked.
     pub walked: &'a [u64],
 }
@@ -32,12 +64,21 @@ impl<'a> StackCopy<'a> {
             return None;
         }
         let (registers, rest) = words.split_at_checked(SAVED)?;
-        let ([from, _], rest) = rest.split_first_chunk()?;
+        let (from, bytes, rest) = Part::head(rest)?;
         let (words, walked) = rest.split_at_checked(count)?;
+        let first = usize::try_from(bytes / 8).unwrap_or(count).min(count);
+        let (words, more) = words.split_at_checked(first)?;
+        let beyond = match more {
+            [] => None,
+            more => {
+                let (from, _, words) = Part::head(more)?;
+                Some(Part { from, words })
+            }
+        };
         Some(StackCopy {
             registers,
-            from: *from,
-            words,
+            top: Part { from, words },
+            beyond,
             walked,
         })
     }
@@ -65,30 +106,34 @@ impl<'a> StackCopy<'a> {
 
     /// The address behind the last word: where the stack ends, unless it goes on beyond what was copied.
     pub fn end(&self) -> u64 {
-        self.from.saturating_add(self.words.len() as u64 * 8)
+        self.beyond.unwrap_or(self.top).end()
+    }
+
+    /// Whether a frame that begins at `sp` is beyond the top.
+    pub fn is_beyond(&self, sp: u64) -> bool {
+        self.beyond
+            .is_some_and(|part| (part.from..=part.end()).contains(&sp))
     }
 
     /// The word at `address`, if it was copied.
     #[inline]
     pub fn read(&self, address: u64) -> Option<u64> {
-        self.words.get(self.place(address)?).copied()
+        self.chunk(address).map(|[word]| word)
     }
 
     /// The two words at `address`, if they were copied.
     #[inline]
     pub fn read_two(&self, address: u64) -> Option<[u64; 2]> {
-        self.words
-            .get(self.place(address)?..)?
-            .first_chunk()
-            .copied()
+        self.chunk(address)
     }
 
-    fn place(&self, address: u64) -> Option<usize> {
-        let offset = address.checked_sub(self.from)?;
-        if !offset.is_multiple_of(8) {
-            return None;
+    #[inline]
+    fn chunk<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let at_top = self.top.at(address).and_then(<[u64]>::first_chunk);
+        match at_top {
+            Some(words) => Some(*words),
+            None => self.beyond?.at(address)?.first_chunk().copied(),
         }
-        usize::try_from(offset / 8).ok()
     }
 }
 
@@ -103,9 +148,16 @@ pub(crate) mod tests {
         for (register, value) in registers {
             words[PLACES[usize::from(*register)]] = *value;
         }
-        words.extend([from, 0]);
+        words.extend([from, stack.len() as u64 * 8]);
         words.extend_from_slice(stack);
         words
+    }
+
+    /// Adds a part that begins at `from` to what [`words`] has made. Words of stack it has more then.
+    pub fn add_part(words: &mut Vec<u64>, from: u64, stack: &[u64]) -> usize {
+        words.extend([from, stack.len() as u64 * 8]);
+        words.extend_from_slice(stack);
+        2 + stack.len()
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -117,7 +169,7 @@ pub(crate) mod tests {
             &[1, 2, 3],
         );
         let copy = StackCopy::decode(&words, 2).expect("a copy");
-        assert_eq!((copy.words, copy.walked), (&[1, 2][..], &[3][..]));
+        assert_eq!((copy.top.words, copy.walked), (&[1, 2][..], &[3][..]));
         let copy = StackCopy::decode(&words, 3).expect("a copy");
         assert_eq!(copy.leaf(), [0x401000]);
         let registers = copy.registers();
@@ -136,5 +188,29 @@ pub(crate) mod tests {
         assert_eq!([0x6ff8, 0x7018, 0x7001, 0, u64::MAX].map(read), [None; 5]);
         assert_eq!(StackCopy::decode(&words, 4), None);
         assert_eq!(StackCopy::decode(&words[..21], 0), None);
+    }
+
+    /// Each address is of one part or of none, and no value spans both.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_second_part_is_where_it_says() {
+        let mut words = words(&[(RIP, 0x401000), (RSP, 0x7000)], 0x7000, &[1, 2]);
+        let count = 2 + add_part(&mut words, 0x9000, &[3, 4, 5]);
+        words.push(6);
+        let copy = StackCopy::decode(&words, count).expect("a copy");
+        assert_eq!(copy.walked, [6]);
+        let read = [0x7000, 0x7008, 0x7010, 0x8ff8, 0x9000, 0x9010, 0x9018].map(|at| copy.read(at));
+        assert_eq!(read, [Some(1), Some(2), None, None, Some(3), Some(5), None]);
+        let two = [0x7000, 0x7008, 0x9000, 0x9008, 0x9010].map(|at| copy.read_two(at));
+        assert_eq!(two, [Some([1, 2]), None, Some([3, 4]), Some([4, 5]), None]);
+        let beyond = [0x7000, 0x7010, 0x8ff8, 0x9000, 0x9018, 0x9020].map(|sp| copy.is_beyond(sp));
+        assert_eq!(beyond, [false, false, false, true, true, false]);
+        assert_eq!(copy.end(), 0x9018);
+        // One without room for what precedes it.
+        assert_eq!(StackCopy::decode(&words, 3), None);
+        // A length that cannot be is no more than there is.
+        words[SAVED + 1] = u64::MAX;
+        let copy = StackCopy::decode(&words, count).expect("a copy");
+        assert_eq!((copy.top.words.len(), copy.beyond), (count, None));
     }
 }

@@ -7,6 +7,7 @@
 //! rule    how one address gets to its caller, compiled    eval        the same for what cannot be compiled
 //! held    copies, until what their samples need is known  walk        address by address to the root
 //! windows how much of a thread's stack is copied          quick       the same for ordinary code, in nanoseconds
+//! interrupted  where that of a handler's thread goes on
 //! ```
 //!
 //! A frame is never made up: each address lies in code that was mapped at that time, each step goes up the stack, and a walk that
@@ -20,6 +21,7 @@ mod copy;
 mod eval;
 mod files;
 pub mod held;
+pub mod interrupted;
 mod quick;
 mod registers;
 mod rule;

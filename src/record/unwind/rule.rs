@@ -63,8 +63,8 @@ impl Rule {
         self.cfa == Cfa::Offset(RBP, 16) && self.return_address == -1 && saved == -2
     }
 
-    /// Goes to the caller.
-    pub fn apply(&self, registers: &mut Registers, copy: &StackCopy<'_>) -> Result<(), End> {
+    /// Where the caller's frame begins.
+    pub fn frame(&self, registers: &Registers, copy: &StackCopy<'_>) -> Result<u64, End> {
         let (sp, ip) = (registers.sp(), registers.ip());
         let at = |register, offset: i32| {
             let base = registers.get(register).ok_or(End::BadFrame)?;
@@ -79,6 +79,12 @@ impl Rule {
             }
         };
         check_up(sp, cfa)?;
+        Ok(cfa)
+    }
+
+    /// Goes to the caller.
+    pub fn apply(&self, registers: &mut Registers, copy: &StackCopy<'_>) -> Result<(), End> {
+        let cfa = self.frame(registers, copy)?;
         let read = |words: i16| {
             let address = cfa.checked_add_signed(i64::from(words) * 8)?;
             copy.read(address)

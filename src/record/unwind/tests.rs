@@ -110,6 +110,37 @@ fn generated_code_by_frame_pointers() {
     assert_eq!((frames, walked.end), (vec![0x1100], End::Unmapped));
 }
 
+/// A large frame: what lies above it was copied too, or it ends there and says where that would be.
+#[test]
+fn a_walk_goes_on_beyond_a_gap() {
+    let image = own_vdso().expect("a vdso");
+    let at = VDSO + vdso_function(&image);
+    let space = space(MappedKind::Vdso, VDSO, image.len() as u64);
+    let code = Code {
+        process: Pid(std::process::id()),
+        space: Some(&space),
+        time: Timestamp(5),
+    };
+    let go = |sp: u64, part: Option<(u64, &[u64])>| {
+        let mut words = copies::words(&[(RIP, at), (RSP, sp)], 0x7000, &[at + 8, 0, 0, 0]);
+        let more = part.map_or(0, |(from, stack)| copies::add_part(&mut words, from, stack));
+        let copy = StackCopy::decode(&words, 4 + more).expect("a copy");
+        let mut out = Vec::new();
+        let walked = Unwinder::new(None)
+            .expect("this architecture")
+            .walk(&copy, code, 10, &mut out);
+        (out, walked.end, walked.is_beyond, walked.needed, walked.gap)
+    };
+    // Not a gap, only the end.
+    let ended = (vec![at], End::Window, false, 0x20, None);
+    assert_eq!(go(0x7020, None), ended);
+    assert_eq!(go(0x7020, Some((0x9_0000, &[0]))), ended);
+    // The stack goes on elsewhere, as that of a signal handler does.
+    let whole = (vec![at], End::Root, true);
+    let (frames, end, is_beyond, ..) = go(0x9_0008, Some((0x9_0000, &[at + 8, 0])));
+    assert_eq!((frames, end, is_beyond), whole);
+}
+
 /// What the kernel has found goes on where there is nothing to be read, if it is the same up to there.
 #[test]
 fn the_kernels_walk_goes_on_where_unwind_information_ends() {

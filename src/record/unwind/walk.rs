@@ -63,11 +63,18 @@ pub struct Walked {
     pub end: End,
     /// It went through code where only frame pointers could be followed.
     pub by_frame_pointer: bool,
-    /// How far up the copy it came, in bytes.
+    /// How far up the top of the stack it came, in bytes.
     pub needed: u64,
+    /// It came to the other part of the copy.
+    pub is_beyond: bool,
+    /// It ended in a very large frame: that of the caller begins there, beyond what was copied.
+    pub gap: Option<u64>,
     /// From there on it went along what the kernel had found by frame pointers.
     pub went_on: bool,
 }
+
+/// Bytes of a frame that is worth to be skipped when stacks are copied.
+const LARGE_FRAME: u64 = 16 << 10;
 
 /// Walks stacks.
 pub struct Unwinder {
@@ -158,7 +165,9 @@ impl Unwinder {
         Some(Walked {
             end,
             by_frame_pointer: false,
-            needed: frame.sp.saturating_sub(copy.from),
+            needed: frame.sp.saturating_sub(copy.top.from),
+            is_beyond: copy.is_beyond(frame.sp),
+            gap: None,
             went_on: false,
         })
     }
@@ -229,6 +238,11 @@ impl Unwinder {
             frames += 1;
         };
         let found = stack.len();
+        let at = registers.ip().wrapping_sub(u64::from(!runs));
+        let gap = match end {
+            End::Window => self.gap(&mut walk, at, &registers, copy),
+            _ => None,
+        };
         let end = match end {
             End::Window | End::NoInfo if !copy.walked.is_empty() => {
                 let own = stack.get(start..).unwrap_or_default();
@@ -246,9 +260,26 @@ impl Unwinder {
         Walked {
             end,
             by_frame_pointer: walk.by_frame_pointer,
-            needed: registers.sp().saturating_sub(copy.from),
+            needed: registers.sp().saturating_sub(copy.top.from),
+            is_beyond: copy.is_beyond(registers.sp()),
+            gap,
             went_on,
         }
+    }
+
+    /// Where the frame of the caller of a function with a very large one begins.
+    fn gap(
+        &mut self,
+        walk: &mut Walk<'_>,
+        at: u64,
+        registers: &Registers,
+        copy: &StackCopy<'_>,
+    ) -> Option<u64> {
+        let Ok(Step::Rule(rule)) = self.find(walk, at) else {
+            return None;
+        };
+        let frame = rule.frame(registers, copy).ok()?;
+        (frame - registers.sp() >= LARGE_FRAME).then_some(frame)
     }
 
     /// From the function that `at` is in to its caller. Whether that was interrupted by a signal.

@@ -3,6 +3,9 @@
 //! The sampling program knows where most stacks end. Of others it would copy all of the window each time, though a goroutine or a
 //! thread below much thread-local memory rarely needs a tenth of it. Where copies are not enough it walks along frame pointers
 //! besides, if it may.
+//!
+//! A frame can be larger than any copy (half a MiB in rustc). Once a walk has ended in one, what lies above it is copied as well: for
+//! such a frame stays where it is as long as its function runs. If it does not, the next walk ends there as the last one did.
 
 use hashbrown::HashMap;
 
@@ -23,6 +26,8 @@ const VAIN: u32 = 64;
 const GIVEN_UP: u32 = 32 << 10;
 /// So many later it is tried again.
 const AGAIN: u32 = 4096;
+/// What a function saves for its caller lies below the caller's frame, in no more bytes.
+const SAVED: u64 = 128;
 
 /// What the sampling program is to do with the stacks of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +36,20 @@ pub struct Window {
     pub bytes: u32,
     /// They are walked along frame pointers besides.
     pub also_walk: bool,
+    /// What lies from here on is copied too, as far as there is room for it.
+    pub beyond: Option<u64>,
 }
 
 impl Window {
     /// As `windows` of `bpf/profiler.bpf.c` has it.
-    pub fn encode(self) -> u32 {
-        self.bytes & !7 | u32::from(self.also_walk)
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let (beyond, rest) = bytes.split_at_mut(8);
+        beyond.copy_from_slice(&self.beyond.unwrap_or(0).to_ne_bytes());
+        let (window, also_walk) = rest.split_at_mut(4);
+        window.copy_from_slice(&self.bytes.to_ne_bytes());
+        also_walk.copy_from_slice(&u32::from(self.also_walk).to_ne_bytes());
+        bytes
     }
 }
 
@@ -47,6 +60,10 @@ pub enum Needed {
     Bytes(u32),
     /// More than there was.
     More,
+    /// So many bytes, and what lies from an address on, beyond a large frame.
+    Gap(u32, u64),
+    /// What was copied beyond its top, and all was well.
+    Beyond,
     /// It ended for another reason, where frame pointers may lead on.
     Other,
 }
@@ -81,11 +98,12 @@ impl Windows {
 
     /// A stack of `thread`, of which `copied` bytes were there, was walked.
     pub fn walked(&mut self, thread: Pid, copied: u32, needed: Needed) {
-        let is_well = matches!(needed, Needed::Bytes(_));
+        let is_well = matches!(needed, Needed::Bytes(_) | Needed::Beyond);
         if !self.threads.contains_key(&thread) {
             let is_left_alone = match needed {
                 Needed::Bytes(_) => copied < LARGE,
-                Needed::More => false,
+                Needed::Beyond => true,
+                Needed::More | Needed::Gap(..) => false,
                 Needed::Other => !self.may_walk,
             };
             if is_left_alone {
@@ -106,6 +124,7 @@ impl Windows {
             told: None,
         });
         let now = known.told.map_or(WINDOW, |told| told.bytes);
+        let beyond = known.told.and_then(|told| told.beyond);
         // Where more of it could be had the copy is as large as its window.
         let was_full = copied + 8 >= now;
         let window = match needed {
@@ -116,14 +135,34 @@ impl Windows {
                 if known.walks < known.patience {
                     return;
                 }
-                let enough = known.needed.saturating_mul(2).max(SMALLEST);
-                let enough = enough.checked_next_power_of_two().unwrap_or(WINDOW);
+                let enough = twice(known.needed);
                 (enough <= WINDOW / 2).then_some(Window {
                     bytes: enough,
                     also_walk: false,
+                    beyond: None,
                 })
             }
-            Needed::More if was_full => {
+            Needed::Beyond => {
+                // As long as it is of use, nothing is changed.
+                known.vain = 0;
+                known.walks = 0;
+                return;
+            }
+            Needed::Gap(bytes, frame) if known.vain < VAIN => {
+                known.vain += 1;
+                let least = beyond.map_or(SMALLEST, |_| now);
+                Some(Window {
+                    bytes: twice(bytes).clamp(least, WINDOW / 2),
+                    also_walk: false,
+                    beyond: Some(frame.saturating_sub(SAVED) & !7),
+                })
+            }
+            Needed::More if was_full && beyond.is_some() && now < WINDOW / 2 => Some(Window {
+                bytes: now * 2,
+                also_walk: false,
+                beyond,
+            }),
+            Needed::More | Needed::Gap(..) if was_full => {
                 known.vain = known.vain.saturating_add(1);
                 let given_up = known.vain >= VAIN;
                 if given_up && known.vain >= VAIN + AGAIN {
@@ -133,11 +172,13 @@ impl Windows {
                 Some(Window {
                     bytes,
                     also_walk: may_walk,
+                    beyond: None,
                 })
             }
-            Needed::More | Needed::Other => Some(Window {
+            Needed::More | Needed::Gap(..) | Needed::Other => Some(Window {
                 bytes: now,
                 also_walk: may_walk,
+                beyond,
             }),
         };
         known.walks = 0;
@@ -145,6 +186,7 @@ impl Windows {
         let usual = Window {
             bytes: WINDOW,
             also_walk: false,
+            beyond: None,
         };
         let window = window.filter(|window| *window != usual);
         if window != known.told {
@@ -160,6 +202,12 @@ impl Windows {
     pub fn take_changes(&mut self) -> Vec<(Pid, Option<Window>)> {
         std::mem::take(&mut self.changes)
     }
+}
+
+/// A window of twice what is needed.
+fn twice(bytes: u32) -> u32 {
+    let enough = bytes.saturating_mul(2).max(SMALLEST);
+    enough.checked_next_power_of_two().unwrap_or(WINDOW)
 }
 
 #[cfg(test)]
@@ -241,8 +289,65 @@ mod tests {
         let mut without = Windows::default();
         walk(&mut without, 1, 2000, Needed::Other);
         assert_eq!(told(&mut without), []);
-        let window = |bytes, also_walk| Window { bytes, also_walk }.encode();
-        assert_eq!([window(4096, false), window(4096, true)], [4096, 4097]);
+    }
+
+    fn told_beyond(windows: &mut Windows) -> Vec<Option<(u32, Option<u64>)>> {
+        let changes = windows.take_changes().into_iter();
+        changes
+            .map(|(_, window)| window.map(|w| (w.bytes, w.beyond)))
+            .collect()
+    }
+
+    /// What lies above a frame that is larger than any copy is copied as long as that is of use.
+    #[test]
+    fn what_lies_beyond_a_large_frame_is_copied_too() {
+        let mut windows = Windows::new(true);
+        walk(&mut windows, 1, WINDOW, Needed::Gap(3000, 0x9_0088));
+        let first = Some((8 << 10, Some(0x9_0008)));
+        assert_eq!(told_beyond(&mut windows), [first]);
+        walk(&mut windows, 1000, 8 << 10, Needed::Beyond);
+        assert_eq!(told_beyond(&mut windows), []);
+        // It is deeper below the large frame, and then the frame is elsewhere.
+        walk(&mut windows, 1, 8 << 10, Needed::More);
+        walk(&mut windows, 1, 16 << 10, Needed::Gap(100, 0x8_0080));
+        let then = [
+            Some((16 << 10, Some(0x9_0008))),
+            Some((16 << 10, Some(0x8_0000))),
+        ];
+        assert_eq!(told_beyond(&mut windows), then);
+        // The function has returned.
+        walk(&mut windows, 1 << 16, 2000, Needed::Bytes(1000));
+        assert_eq!(told_beyond(&mut windows), [Some((4 << 10, None))]);
+        // It is never of use.
+        for at in 0..u64::from(VAIN) {
+            walk(&mut windows, 1, 4 << 10, Needed::Gap(100, at << 20));
+        }
+        assert_eq!(told_beyond(&mut windows).len(), VAIN as usize);
+        walk(&mut windows, AGAIN - 1, 32 << 10, Needed::Gap(100, 1 << 20));
+        assert_eq!(told_beyond(&mut windows), [Some((32 << 10, None))]);
+    }
+
+    /// A handler that has a stack of its own says nothing of the thread's.
+    #[test]
+    fn what_a_signal_interrupted_changes_nothing() {
+        let mut windows = Windows::new(true);
+        walk(&mut windows, 1000, WINDOW, Needed::Beyond);
+        assert_eq!((told(&mut windows).len(), windows.threads.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_sampling_program_is_told_in_its_own_layout() {
+        use crate::record::bpf::types::window;
+        let bytes = Window {
+            bytes: 4096,
+            also_walk: true,
+            beyond: Some(0x1234_5678_9abc),
+        }
+        .encode();
+        // SAFETY: plain integers, of which there are as many bytes.
+        let there: window = unsafe { std::mem::transmute(bytes) };
+        let found = (there.beyond, there.bytes, there.also_walk);
+        assert_eq!(found, (0x1234_5678_9abc, 4096, 1));
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub(super) struct NamedHit {
     pub name: Option<NameId>,
     /// The name is put together, and the language has more in its names than that.
     pub plain: bool,
-    pub begin: u64,
+    /// Bytes from where the function is entered; `None` where that comes later.
+    pub inside: Option<u64>,
     pub calls: Vec<(NameId, Call)>,
 }
 
@@ -220,7 +221,7 @@ impl<'d> Info<'d> {
         Ok(Some(NamedHit {
             name: function.map(|(name, _)| name),
             plain: data.scoped && function.is_some_and(|(_, linkage)| !linkage),
-            begin: hit.begin,
+            inside: hit.inside,
             calls,
         }))
     }
@@ -346,7 +347,7 @@ fn part(sections: &Sections, id: SectionId) -> Result<Slice<'_>, Problem> {
 }
 
 fn load(sections: &Sections) -> Result<gimli::Dwarf<Slice<'_>>, String> {
-    sections.inflate(|id| id != SectionId::DebugLine);
+    sections.inflate(|id| !matches!(id, SectionId::DebugLine | SectionId::DebugFrame));
     gimli::Dwarf::load(|id| part(sections, id)).map_err(|problem| problem.0)
 }
 

@@ -37,8 +37,8 @@ pub(super) trait Companions {
 /// What is known of an address.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The function, and where its range begins that covers the address.
-    pub function: Option<(NameId, u64)>,
+    /// The function, and the bytes from where it is entered; `None` where that comes later.
+    pub function: Option<(NameId, Option<u64>)>,
     /// The function's name is put together from DWARF; that of the linker says more, such as its parameters.
     pub plain: bool,
     /// Where in the source, in the function itself.
@@ -116,7 +116,7 @@ impl DebugInfo {
         let mut found = Found::default();
         let calls: &[(NameId, Call)] = match &answer {
             Some(hit) => {
-                found.function = hit.name.map(|name| (name, hit.begin));
+                found.function = hit.name.map(|name| (name, hit.inside));
                 found.plain = hit.plain;
                 &hit.calls
             }

@@ -68,14 +68,14 @@ fn units_are_found_by_their_roots_and_else_by_their_functions() {
     let mut info = DebugInfo::open(Rc::new(sections), None, Box::new(Alone)).unwrap();
     let mut named = |at: u64| {
         let found = info.find(at, false, &mut names)?;
-        let (name, begin) = found.function?;
-        Some((names.text(name).to_owned(), begin))
+        let (name, inside) = found.function?;
+        Some((names.text(name).to_owned(), inside))
     };
     for (symbol, name) in [("second", "of_the_second"), ("first", "of_the_first")] {
         let begin = address(symbol);
-        let expected = Some((name.to_owned(), begin));
-        assert_eq!(named(begin), expected);
-        assert_eq!(named(begin + 15), expected);
+        let expected = |inside| Some((name.to_owned(), Some(inside)));
+        assert_eq!(named(begin), expected(0));
+        assert_eq!(named(begin + 15), expected(15));
     }
     assert_eq!(named(address("third")), None);
 }

@@ -44,8 +44,8 @@ pub(super) struct UnitData<'d> {
 /// Functions of a unit.
 pub(super) struct Functions {
     by_address: Flat<u32>,
-    /// Where each is, by number.
-    dies: Vec<UnitOffset>,
+    /// Where each is, by number, and where it is entered: its first range begins there (DWARF 5, 2.18).
+    dies: Vec<(UnitOffset, u64)>,
     /// Functions and scopes that are inside of another scope: (DIE, DIE of the scope), ascending.
     scopes: Vec<(u32, u32)>,
     trees: RefCell<HashMap<u32, Rc<Tree>>>,
@@ -73,8 +73,8 @@ pub(super) struct Call {
 /// A function at an address.
 pub(super) struct Hit {
     pub function: DieAt,
-    /// Where the range of the function begins that covers the address.
-    pub begin: u64,
+    /// Bytes from where the function is entered; `None` where that comes later: what is rarely run is often put before all else.
+    pub inside: Option<u64>,
     /// What was inlined there, outermost first.
     pub calls: Vec<Call>,
 }
@@ -190,10 +190,10 @@ impl<'d> UnitData<'d> {
         address: u64,
     ) -> Result<Option<Hit>, gimli::Error> {
         let functions = self.functions(dwarf)?;
-        let Some((begin, number)) = functions.by_address.find(address) else {
+        let Some((_, number)) = functions.by_address.find(address) else {
             return Ok(None);
         };
-        let Some(die) = functions.dies.get(number as usize) else {
+        let Some((die, entry)) = functions.dies.get(number as usize) else {
             return Ok(None);
         };
         let known = functions.trees.borrow().get(&number).cloned();
@@ -208,7 +208,7 @@ impl<'d> UnitData<'d> {
         };
         Ok(Some(Hit {
             function: self.die_at(sup, *die),
-            begin,
+            inside: address.checked_sub(*entry),
             calls: tree.at(address),
         }))
     }
@@ -256,8 +256,8 @@ impl<'d> UnitData<'d> {
         let functions = self.functions.get_or_init(|| {
             let (mut ranges, mut dies) = (Vec::new(), Vec::new());
             let scopes = self.walk(dwarf, |begin, end, die| {
-                if dies.last() != Some(&die) {
-                    dies.push(die);
+                if dies.last().is_none_or(|(last, _)| *last != die) {
+                    dies.push((die, begin));
                 }
                 ranges.push((begin, end, dies.len() as u32 - 1));
             })?;

@@ -32,6 +32,7 @@ impl FunctionTable {
         if read.is_none() {
             return FunctionTable::of(images.iter().copied());
         }
+        table.add_stubs(images, Some(addresses));
         table.build();
         table
     }

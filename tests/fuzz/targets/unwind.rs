@@ -10,12 +10,15 @@ use bprof::record::unwind::tables::Image;
 use bprof::record::unwind::{Code, End, StackCopy, Unwinder};
 use libfuzzer_sys::fuzz_target;
 
-/// Registers of a copy, where it begins, and a word of the sampling program's own.
+/// Registers of a copy, where its first part begins, and the bytes of that.
 const HEAD: usize = 23;
-/// Of these, where the instruction and stack pointers and the beginning are.
+/// Of these, where the instruction and stack pointers, the beginning and the bytes are.
 const IP: usize = 16;
 const SP: usize = 19;
 const FROM: usize = 21;
+const BYTES: usize = 22;
+/// What lies between two parts is smaller.
+const GAP: u64 = 1 << 16;
 /// Where the file is mapped, and code of no file.
 const FILE: u64 = 0x40_0000;
 const GENERATED: u64 = 0x7000_0000;
@@ -70,6 +73,15 @@ fuzz_target!(|data: &[u8]| {
     };
     words[SP] = words[FROM].wrapping_add(words[SP] % 256);
     let copied = (words.len() - HEAD) * 2 / 3;
+    // In about half of all there is another part, from somewhere above.
+    words[BYTES] %= (copied as u64 + 1) * 16;
+    let part = HEAD + words[BYTES] as usize / 8;
+    if part < HEAD + copied {
+        words[part] = words[FROM]
+            .wrapping_add(words[BYTES] & !7)
+            .wrapping_add(words[part] % GAP)
+            & !7;
+    }
     let Some(copy) = StackCopy::decode(&words, copied) else {
         return;
     };

@@ -162,6 +162,14 @@ pub const SHADOW_STEPS_STATIC: Program = program(
 #[cfg(target_arch = "x86_64")]
 pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=4000"]);
 #[cfg(target_arch = "x86_64")]
+pub const HOST_BARE: Program = program("host.c", "host_bare", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const RED_BARE: Program = program(
+    "plug.c",
+    "libredbare.so",
+    without_frame_pointers!("-shared", "-fPIC", "-DSPIN=redbare_spin"),
+);
+#[cfg(target_arch = "x86_64")]
 pub const LIES: Program = program("lies.c", "lies", without_frame_pointers!());
 #[cfg(target_arch = "x86_64")]
 pub const BURN_NO_FP: Program =

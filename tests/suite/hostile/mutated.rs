@@ -20,7 +20,7 @@ use super::super::golden::of_version;
 use super::super::report::fixture::{Run, subcommand};
 use super::{on_threads, random};
 
-const GOLDEN: [(&str, &str); 10] = [
+const GOLDEN: [(&str, &str); 11] = [
     ("v1", "calls.bprof"),
     ("v1.1", "calls.bprof"),
     ("v1.1", "paths.bprof"),
@@ -31,6 +31,7 @@ const GOLDEN: [(&str, &str); 10] = [
     ("v1.3", "repaired.bprof"),
     ("v1.4", "hosts.bprof"),
     ("v1.5", "calls.bprof"),
+    ("v1.6", "nameless.bprof"),
 ];
 
 /// As many as take some seconds; `MUTATIONS=100000` for more.

@@ -5,3 +5,4 @@ mod lines;
 mod scene;
 mod shape;
 mod sums;
+mod time;
