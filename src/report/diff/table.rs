@@ -347,7 +347,7 @@ changed in total time and not shown: 1 function (--sort total)
         };
         let text = render(Sort::Own, style);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
-        let told = "# this terminal is too narrow for before and after of total, and CPU s: a wider\n#   one, or a pipe, has them\n";
+        let told = "# this terminal is too narrow for before and after of total, and CPU s: a\n#   wider one, or a pipe, has them\n";
         assert!(text.contains(told), "{text}");
         assert!(
             text.contains(" before    after     self     total   module  function\n"),
