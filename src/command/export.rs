@@ -1,6 +1,6 @@
 //! `profiler report` for other tools: samples as they come, into the file another program reads.
 
-use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::io::{self, IsTerminal, Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -16,6 +16,7 @@ use crate::report::{firefox, perf_script, pprof, speedscope, verdict};
 use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
+use super::screen;
 
 /// For which tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +121,7 @@ pub fn write(
 
 /// The verdict on standard error; its losses and names are known at the end.
 pub fn tell_verdict(summary: &Summary) {
-    let lines = verdict::all(&summary.about, &summary.naming);
-    let text: String = lines.iter().map(|line| format!("# {line}\n")).collect();
-    let _ = stderr().write_all(text.as_bytes());
+    screen::tell_head(verdict::all(&summary.about, &summary.naming));
 }
 
 enum Collector {

@@ -14,6 +14,7 @@ use crate::report::text::{escaped, write_json};
 
 use super::input::{capture, open_named, shown};
 use super::progress::Bar;
+use super::screen;
 
 /// Tells what the capture is. The exit code is 1 when it is damaged.
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
@@ -42,7 +43,7 @@ fn one(reader: &Reader, json: bool, out: &mut dyn Write) -> io::Result<Vec<Strin
     let found = pipeline::inventory(reader, &mut Bar::new(reader.frames().len()));
     match json {
         true => inventory::json(&found, out)?,
-        false => inventory::text(&found, out)?,
+        false => inventory::text(&found, screen::of_report(true), out)?,
     }
     Ok(found.about.damage)
 }

@@ -19,6 +19,7 @@ mod progress;
 pub mod record;
 pub mod repair;
 pub mod report;
+mod screen;
 mod table;
 mod usage;
 pub mod verify;

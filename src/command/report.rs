@@ -1,6 +1,6 @@
 //! `profiler report`.
 
-use std::io::{self, Write, stderr};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use crate::symbolize::Options;
 use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
-use super::{input, symbol_options, table, tell, usage};
+use super::{input, screen, symbol_options, table, tell, usage};
 
 /// Makes the report. The exit code is 1 when the capture is damaged.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -142,7 +142,7 @@ fn report(
         tell_verdict(&profile);
         missing::json(&profile, &mut output)?;
     } else if args.view.missing {
-        missing::text(&profile, &mut output)?;
+        missing::text(&profile, screen::of_report(to_stdout), &mut output)?;
     } else {
         print(args, &profile, &mut output, to_stdout)?;
     }
@@ -174,10 +174,7 @@ fn print(
 
 /// The verdict on stderr, for outputs that programs read.
 pub(super) fn tell_verdict(profile: &Profile) {
-    let lines = verdict::whole(profile)
-        .into_iter()
-        .map(|line| format!("# {line}\n"));
-    let _ = stderr().write_all(lines.collect::<String>().as_bytes());
+    screen::tell_head(verdict::whole(profile));
 }
 
 /// Says what is wrong with the capture at `file`.

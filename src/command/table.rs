@@ -1,6 +1,6 @@
 //! `profiler report` of functions and calls: tables, trees, and two captures side by side.
 
-use std::io::{self, IsTerminal, stdout};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,13 +11,12 @@ use super::kind::Kind;
 use super::output::Output;
 use super::progress::Bar;
 use super::report::{Done, ends, finish, tell_verdict};
-use super::{input, tell};
+use super::{input, screen, tell};
 use crate::cli::ReportArgs;
 use crate::pipeline::{self, Request, Shape};
 use crate::profile::{By, Profile};
 use crate::report::callers;
 use crate::report::diff::{self, Input, Joined};
-use crate::report::layout::Style;
 use crate::report::{top, tree};
 
 /// Functions of the default view.
@@ -43,20 +42,6 @@ impl Form {
             _ => Form::Text,
         }
     }
-}
-
-/// How text is to look where it goes.
-fn style(to_stdout: bool) -> Style {
-    let terminal = to_stdout && stdout().is_terminal();
-    Style {
-        width: terminal.then(terminal_width).flatten(),
-        color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-    }
-}
-
-fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Functions at most: programs get all of them where nobody says how many.
@@ -104,7 +89,7 @@ pub fn print(
         let options = tree::Options {
             by_group,
             min_percent,
-            style: style(to_stdout),
+            style: screen::of_report(to_stdout),
         };
         match form {
             Form::Text => tree::write(profile, of, options, out)?,
@@ -121,7 +106,7 @@ pub fn print(
         lines: args.shape.lines,
         min_percent,
         min_total: args.shape.min_percent.unwrap_or(0.0),
-        style: style(to_stdout),
+        style: screen::of_report(to_stdout),
     };
     match form {
         Form::Text => top::write(profile, options, out)?,
@@ -189,14 +174,11 @@ fn write(args: &ReportArgs, joined: &Joined, to_stdout: bool, mut out: Output) -
     let options = diff::Options {
         limit: limit(args, form, TOP),
         sort: args.tables.sort.unwrap_or_default(),
-        style: style(to_stdout),
+        style: screen::of_report(to_stdout),
     };
     let is_text = form == Form::Text && !args.view.folded && args.view.flamegraph.is_none();
     if !is_text {
-        let lines = diff::about(joined)
-            .into_iter()
-            .map(|line| format!("# {line}\n"));
-        let _ = io::Write::write_all(&mut io::stderr(), lines.collect::<String>().as_bytes());
+        screen::tell_head(diff::about(joined));
     }
     if args.view.folded {
         diff::folded(joined, &mut out)?;

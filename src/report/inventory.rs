@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::event::BuildId;
 use crate::inventory::Inventory;
 
+use super::layout::{self, Style};
 use super::text::{escaped, write_json};
 use super::verdict;
 use crate::counted::counted;
@@ -17,7 +18,7 @@ use crate::counted::counted;
 const FILES: usize = 20;
 
 /// Aligned lines for people.
-pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
+pub fn text(inventory: &Inventory, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let about = &inventory.about;
     let mut lines: Vec<(&str, String)> = Vec::new();
     let mut line = |title, text: String| lines.push((title, text));
@@ -144,7 +145,7 @@ pub fn text(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
     for (title, text) in &lines {
         // A title stands once above all of its kind.
         let shown = if *title == before { "" } else { title };
-        writeln!(out, "{shown:<13} {text}")?;
+        layout::paragraph(&format!("{shown:<13} "), text, 16, style, out)?;
         before = title;
     }
     Ok(())

@@ -42,7 +42,7 @@ impl Style {
 }
 
 /// Writes lines about the report, each after `# `; wrapped between words where a terminal is narrower.
-pub(super) fn head(
+pub fn head(
     lines: impl IntoIterator<Item = String>,
     style: Style,
     out: &mut dyn Write,
@@ -59,6 +59,28 @@ pub(super) fn head(
             let indent = blanks + if first { 0 } else { 2 };
             writeln!(out, "# {:indent$}{part}", "")?;
             first = false;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a line of `start` and `text`; where a terminal is narrower, what does not fit in lines of its own, `indent` columns to the
+/// right.
+pub(super) fn paragraph(
+    start: &str,
+    text: &str,
+    indent: usize,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(width) = style.width else {
+        return writeln!(out, "{start}{text}");
+    };
+    let room = width.saturating_sub(indent.max(start.width()));
+    for (number, part) in wrap(text, room).into_iter().enumerate() {
+        match number {
+            0 => writeln!(out, "{start}{part}")?,
+            _ => writeln!(out, "{:indent$}{part}", "")?,
         }
     }
     Ok(())
@@ -307,6 +329,23 @@ mod tests {
         assert_eq!(fit_name("ns::a<bbb>::f(c)", 8), "…>::f(…)");
         assert_eq!(fit_name("a_long_name_of_c", 7), "a_long…");
         assert_eq!(fit_name("odd<name_of_c", 7), "odd<na…");
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_on_below_itself() {
+        let text = |width| {
+            let mut out = Vec::new();
+            let style = Style {
+                width,
+                color: false,
+            };
+            paragraph("title  ", "one two three", 9, style, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(None), "title  one two three\n");
+        assert_eq!(text(Some(22)), "title  one two three\n");
+        assert_eq!(text(Some(16)), "title  one two\n         three\n");
+        assert_eq!(text(Some(1)), "title  one\n         two\n         three\n");
     }
 
     #[test]

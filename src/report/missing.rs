@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::profile::{Missing, MissingKind, Profile, Reason};
 
+use super::layout::{self, Style};
 use super::text::{escaped, write_json};
 use super::verdict;
 
@@ -87,10 +88,8 @@ fn advices(profile: &Profile) -> Vec<String> {
 }
 
 /// A table for people, under the verdict.
-pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    for line in verdict::whole(profile) {
-        writeln!(out, "# {line}")?;
-    }
+pub fn text(profile: &Profile, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    layout::head(verdict::whole(profile), style, out)?;
     writeln!(out)?;
     let samples = profile.about.weight_shown();
     if profile.missing.is_empty() {
@@ -111,24 +110,20 @@ pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
             None => "no build ID".to_owned(),
         };
         let share = share(missing, samples) * 100.0;
-        writeln!(
-            out,
-            "{share:>6.2} % {:>10} {:>10}  {} ({id}): {}",
-            missing.samples,
-            missing.frames,
-            escaped(&missing.path),
-            missing.reason.label()
-        )?;
+        let numbers = format!(
+            "{share:>6.2} % {:>10} {:>10}  ",
+            missing.samples, missing.frames
+        );
+        let reason = missing.reason.label();
+        let file = format!("{} ({id}): {reason}", escaped(&missing.path));
+        layout::paragraph(&numbers, &file, numbers.len() + 2, style, out)?;
     }
     let others: Vec<String> = others(profile)
         .map(|(reason, frames)| format!("{} {frames}", reason.label()))
         .collect();
     if !others.is_empty() {
-        writeln!(
-            out,
-            "Frames that no file would name: {}.",
-            others.join(", ")
-        )?;
+        let line = format!("Frames that no file would name: {}.", others.join(", "));
+        layout::paragraph("", &line, 2, style, out)?;
     }
     let advices = advices(profile);
     if !advices.is_empty() {
@@ -136,7 +131,7 @@ pub fn text(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     advices
         .iter()
-        .try_for_each(|line| writeln!(out, "  {line}"))
+        .try_for_each(|line| layout::paragraph("  ", line, 4, style, out))
 }
 
 /// The same for scripts.
@@ -265,7 +260,7 @@ mod tests {
     #[test]
     fn what_lacks_is_listed_with_its_share() {
         let mut out = Vec::new();
-        text(&profile(), &mut out).unwrap();
+        text(&profile(), Style::default(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let (_, table) = text.split_once("\n\n").unwrap();
         assert_eq!(
@@ -343,7 +338,7 @@ mod tests {
     #[test]
     fn nothing_missing_is_said() {
         let mut out = Vec::new();
-        text(&Profile::default(), &mut out).unwrap();
+        text(&Profile::default(), Style::default(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.ends_with("\nNo file is missing: all frames that files can name have names.\n")

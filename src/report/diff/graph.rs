@@ -1,17 +1,15 @@
 //! The differential flame graph, which inferno draws of lines with two counts.
 
 use std::io::{self, Write};
-use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
-use regex::bytes::{Captures, Regex};
 
 use super::changes::{Shares, changes};
 use super::stacks::{Line, Scale, Tree};
 use super::{Joined, Side};
-use crate::report::flamegraph::{TALL, mended, write_empty, write_marked};
+use crate::report::flamegraph::{Place, TALL, mended, refilled, write_empty, write_marked};
 use crate::report::layout::{cut_start, share};
 use crate::report::text;
 use crate::report::top::Sort;
@@ -137,44 +135,11 @@ impl<'j> Judge<'j> {
     }
 }
 
-/// Where a box begins, in counts of AFTER, and on how many others it stands.
-type Place = (u64, usize);
-
 /// The picture with the colours of changes, which inferno has only of a box by itself, and a grey that can be seen. Names have no
 /// quotes in it.
-fn coloured(svg: &[u8], changed: &HashMap<Place, f64>, inverted: bool) -> Vec<u8> {
-    static BOX: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"(<rect x="[^"]*" y="([0-9]+)"[^>]*? fill=")([^"]*)(" fg:x="([0-9]+)")"#).ok()
-    });
+fn coloured(svg: &[u8], changed: &HashMap<Place, f64>, top_first: bool) -> Vec<u8> {
     // Of boxes that begin with one that has changed.
     const UNCHANGED: &[u8] = b"; 0.00%)</title>";
-    let Some(a_box) = &*BOX else {
-        return svg.to_vec();
-    };
-    let number = |found: &Captures<'_>, part: usize| -> u64 {
-        let digits = found.get(part).map(|digits| digits.as_bytes());
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-    };
-    // The box of everything is drawn always, and each row stands on one that is drawn.
-    let mut rows: Vec<u64> = a_box.captures_iter(svg).map(|f| number(&f, 2)).collect();
-    rows.sort_unstable();
-    rows.dedup();
-    if !inverted {
-        rows.reverse();
-    }
-    let rows: HashMap<u64, usize> = rows.into_iter().zip(0..).collect();
-    let most = changed
-        .values()
-        .fold(0.0, |most: f64, change| most.max(change.abs()));
-    let fill = |found: &Captures<'_>| {
-        let of_inferno = found.get(3).map(|fill| fill.as_bytes());
-        let row = rows.get(&number(found, 2)).copied().unwrap_or(0);
-        match changed.get(&(number(found, 5), row)) {
-            Some(change) if of_inferno != Some(WHITE_FILL) => shade(change / most),
-            _ => GREY_FILL.to_owned(),
-        }
-    };
     let mut told = Vec::with_capacity(svg.len());
     let mut from = 0;
     for at in memchr::memmem::find_iter(svg, UNCHANGED) {
@@ -182,11 +147,12 @@ fn coloured(svg: &[u8], changed: &HashMap<Place, f64>, inverted: bool) -> Vec<u8
         from = at + UNCHANGED.len() - b")</title>".len();
     }
     told.extend_from_slice(svg.get(from..).unwrap_or_default());
-    let drawn = a_box.replace_all(&told, |found: &Captures<'_>| {
-        let part = |part| found.get(part).map_or(&b""[..], |part| part.as_bytes());
-        [part(1), fill(found).as_bytes(), part(4)].concat()
-    });
-    drawn.into_owned()
+    let changes = changed.values();
+    let most = changes.fold(0.0, |most: f64, change| most.max(change.abs()));
+    refilled(&told, top_first, |place, fill| match changed.get(&place) {
+        Some(change) if fill != WHITE_FILL => Some(shade(change / most)),
+        _ => Some(GREY_FILL.to_owned()),
+    })
 }
 
 /// The colour of a change, from -1 to 1.

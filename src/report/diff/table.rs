@@ -39,6 +39,7 @@ pub fn write(joined: &Joined, options: Options, out: &mut dyn Write) -> io::Resu
         .copied()
         .collect();
     let columns = Columns::new(joined, &shown, options);
+    layout::head(columns.left_out(), options.style, out)?;
     for (list, how) in [(&grown, "more"), (&shrunk, "less")] {
         let (bold, end) = options.style.bold();
         let shown = list.len().min(limit);
@@ -196,6 +197,28 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// What a wider terminal would show.
+    fn left_out(&self) -> Option<String> {
+        let (before, after) = (&self.joined.before.0, &self.joined.after.0);
+        let is_time = before.cpu_seconds().is_some() && after.cpu_seconds().is_some();
+        let other = match self.options.sort {
+            Sort::Own => "before and after of total",
+            Sort::Total => "before and after of self",
+        };
+        let all = [(self.short, other), (is_time && !self.seconds, "CPU s")];
+        let all: Vec<&str> = all
+            .iter()
+            .filter(|(out, _)| *out)
+            .map(|(_, what)| *what)
+            .collect();
+        (!all.is_empty()).then(|| {
+            format!(
+                "this terminal is too narrow for {}: a wider one, or a pipe, has them",
+                all.join(", and ")
+            )
+        })
+    }
+
     /// Whether self is shown with both shares, and total.
     fn whole(&self, sort: Sort) -> bool {
         !self.short || self.options.sort == sort
@@ -324,6 +347,8 @@ changed in total time and not shown: 1 function (--sort total)
         };
         let text = render(Sort::Own, style);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+        let told = "# this terminal is too narrow for before and after of total, and CPU s: a\n#   wider one, or a pipe, has them\n";
+        assert!(text.contains(told), "{text}");
         assert!(
             text.contains(" before    after     self     total   module  function\n"),
             "{text}"
@@ -333,6 +358,7 @@ changed in total time and not shown: 1 function (--sort total)
             ..style
         };
         assert!(render(Sort::Total, wide).contains("CPU s"));
+        assert!(!render(Sort::Total, wide).contains("too narrow"));
     }
 
     /// An empty side is no growth of everything, and two empty sides are not the same.

@@ -22,7 +22,7 @@ use svg::Picture;
 
 pub use mark::is_ours;
 pub(super) use mark::write_marked;
-pub(super) use mend::{TALL, mended};
+pub(super) use mend::{Place, TALL, mended, refilled};
 pub(super) use svg::write_empty;
 
 /// What is at the bottom of the picture.

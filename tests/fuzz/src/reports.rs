@@ -8,6 +8,7 @@ use bprof::capture::{Reader, verify};
 use bprof::pipeline::{self, Sink};
 use bprof::profile::{About, Names, Profile, SampleView};
 use bprof::report::flamegraph::chart;
+use bprof::report::layout::Style;
 use bprof::report::{
     callers, flamegraph, folded, html, inventory, layout, missing, standard, top, tree, verdict,
 };
@@ -101,7 +102,7 @@ pub fn read(file: Vec<u8>) -> Option<Reader> {
     }
     let held = pipeline::inventory(&reader, &mut ());
     let mut out = Vec::new();
-    inventory::text(&held, &mut out).expect("memory");
+    inventory::text(&held, Style::default(), &mut out).expect("memory");
     inventory::json(&held, &mut out).expect("memory");
     is_plain(&out);
     Some(reader)
@@ -158,7 +159,7 @@ pub fn all(reader: &Reader) -> Profile {
     is_plain(&out);
     out.clear();
     folded::write(&profile, &mut out).expect("memory");
-    missing::text(&profile, &mut out).expect("memory");
+    missing::text(&profile, Style::default(), &mut out).expect("memory");
     missing::json(&profile, &mut out).expect("memory");
     is_plain(&out);
     out.clear();
