@@ -181,11 +181,11 @@ impl Module {
         let both = offsets.iter().zip(symbols);
         let nameless = both.filter(|(_, symbol)| symbol.is_none());
         nameless
-            .filter_map(|(offset, _)| Some((*offset, self.into_function(*offset)?)))
+            .filter_map(|(offset, _)| Some((*offset, self.inside_function(*offset)?)))
             .collect()
     }
 
-    fn into_function(&self, offset: u64) -> Option<u64> {
+    fn inside_function(&self, offset: u64) -> Option<u64> {
         let address = address_of(&self.loads, offset)?;
         let images = || self.images.iter();
         let bounds = self
