@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::Reader;
 use crate::format::header::is_capture;
 
 /// Refuses a place where no capture could be written, before any work is done.
@@ -110,6 +111,14 @@ pub fn give_to_invoker(file: &File) {
     }
 }
 
+/// Whether a capture is whole and has no sample, as that of a command that was mistyped.
+fn has_nothing(path: &Path) -> bool {
+    Reader::open(path).is_ok_and(|reader| {
+        let samples = reader.frames().iter().any(|e| e.descriptor.samples > 0);
+        !samples && reader.end().is_some() && reader.damage().is_empty() && !reader.is_merged()
+    })
+}
+
 /// The name a capture gets that makes room for a new one.
 pub fn old_name(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
@@ -117,12 +126,17 @@ pub fn old_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Renames a capture at `path`, if there is one, to [`old_name`], which it gives back.
+/// Renames a capture at `path`, if there is one, to [`old_name`], which it gives back. One without samples does not take the
+/// place of another there, and is removed.
 pub fn make_room(path: &Path) -> Result<Option<PathBuf>> {
     if fs::symlink_metadata(path).is_err() {
         return Ok(None);
     }
     let name = old_name(path);
+    if fs::symlink_metadata(&name).is_ok() && has_nothing(path) {
+        fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+        return Ok(None);
+    }
     fs::rename(path, &name).with_context(|| format!("cannot keep {} as .old", path.display()))?;
     Ok(Some(name))
 }

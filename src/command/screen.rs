@@ -10,8 +10,14 @@ pub fn of_report(to_stdout: bool) -> Style {
     let terminal = to_stdout && stdout().is_terminal();
     Style {
         width: terminal.then(|| width(stdout())).flatten(),
-        color: terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        color: terminal && takes_color(),
     }
+}
+
+/// Whether colour is wanted (no-color.org), and the terminal knows any.
+fn takes_color() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Writes what is said of a report on standard error.

@@ -1,8 +1,12 @@
 //! Options of `profiler report` that say nothing together, beside those that clap knows of.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 
+use super::input;
 use crate::cli::{Cli, ReportArgs};
 
 /// Ends the program, as for other wrong usage, when an option would have no effect.
@@ -28,6 +32,13 @@ fn problem(args: &ReportArgs) -> Option<&'static str> {
     if (args.pictures.inverted || args.pictures.flamechart) && view.flamegraph.is_none() {
         return Some("--inverted and --flamechart are forms of --flamegraph OUT");
     }
+    if let (Some(before), None) = (&tables.diff, &args.file)
+        && is_same(before, input::capture(&args.file))
+    {
+        return Some(
+            "--diff BEFORE AFTER: AFTER is missing, and the capture that is read where none is named is BEFORE itself",
+        );
+    }
     if args.shape.addresses && !is_of_stacks {
         return Some(
             "--addresses tells frames of stacks apart: it needs --folded or --flamegraph OUT (a table has source lines with --lines)",
@@ -39,6 +50,15 @@ fn problem(args: &ReportArgs) -> Option<&'static str> {
         );
     }
     None
+}
+
+/// Whether both names lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    of(one).is_some_and(|file| Some(file) == of(other))
 }
 
 #[cfg(test)]

@@ -61,14 +61,18 @@ impl Held {
         if to_stderr {
             command.stdout(io::stderr());
         }
-        // SAFETY: between fork and exec this only reads and writes pipes and closes a descriptor, which is
+        // SAFETY: between fork and exec this only reads and writes pipes, closes a descriptor and ends the process, which is
         // allowed there; it allocates nothing.
         unsafe {
             command.pre_exec(move || {
-                tell.write_all(&std::process::id().to_ne_bytes())?;
+                let told = tell.write_all(&std::process::id().to_ne_bytes());
                 // Our copy of the writing end, or the end of the recorder would not end the wait.
                 libc::close(go_fd);
-                hold(wait_fd)
+                // Nobody is left to be told of an error: to give it back would end in a message of an abort.
+                if told.and_then(|()| hold(wait_fd)).is_err() {
+                    libc::_exit(1);
+                }
+                Ok(())
             });
         }
         // `spawn` comes back only after exec, so it waits in a thread of its own.

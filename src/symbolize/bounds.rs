@@ -5,7 +5,8 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use gimli::{BaseAddresses, CieOrFde, DebugFrame, EhFrame, UnwindSection};
+use gimli::{BaseAddresses, CieOrFde, DebugFrame, EhFrame, UnwindOffset, UnwindSection};
+use hashbrown::HashMap;
 use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
@@ -18,6 +19,10 @@ type Bytes<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 
 /// Functions indexed of a section that has no index; those behind them are as if they were not there.
 const INDEXED: usize = 1 << 20;
+/// Entries of what functions have in common in such a section.
+const COMMON: usize = 1 << 16;
+/// Bytes of an entry that is looked at for each address.
+const LONGEST: u32 = 64 << 10;
 
 /// The functions of one image of a file.
 pub(super) struct Bounds {
@@ -169,6 +174,20 @@ impl Bounds {
     /// The start of the function whose entry is `at` bytes from the beginning of the section, if it covers `address`.
     fn entry_start(&self, bytes: &[u8], base: u64, at: u64, address: u64) -> Option<u64> {
         let at = usize::try_from(at).ok().filter(|at| *at < bytes.len())?;
+        // The entry, and what it has in common with others: length, distance back to that.
+        let word = |at: usize| {
+            bytes
+                .get(at..)?
+                .first_chunk()
+                .copied()
+                .map(u32::from_le_bytes)
+        };
+        let common = at
+            .checked_add(4)?
+            .checked_sub(word(at.checked_add(4)?)? as usize)?;
+        if word(at)?.max(word(common)?) > LONGEST {
+            return None;
+        }
         let bases = BaseAddresses::default().set_eh_frame(base);
         let frames = self.eh_frame(bytes);
         let entry = frames.fde_from_offset(&bases, at.into(), EhFrame::cie_from_offset);
@@ -184,14 +203,26 @@ impl Bounds {
         bases: &BaseAddresses,
     ) -> Flat<()> {
         let mut functions = Vec::new();
+        // What functions have in common comes before them. To read it again for each could take for ever.
+        let mut common = HashMap::new();
         let mut entries = frames.entries(bases);
         while functions.len() < INDEXED
+            && common.len() < COMMON
             && let Ok(Some(entry)) = entries.next()
         {
-            let CieOrFde::Fde(partial) = entry else {
-                continue;
+            let partial = match entry {
+                CieOrFde::Fde(partial) => partial,
+                CieOrFde::Cie(cie) => {
+                    common.insert(cie.offset(), cie);
+                    continue;
+                }
             };
-            let Ok(entry) = partial.parse(S::cie_from_offset) else {
+            let known = |_: &S, _: &BaseAddresses, at: S::Offset| {
+                let at = UnwindOffset::into(at);
+                let cie = common.get(&at).cloned();
+                cie.ok_or(gimli::Error::NotCieId(at as u64))
+            };
+            let Ok(entry) = partial.parse(known) else {
                 continue;
             };
             if let Some(function) = self.function(entry.initial_address(), entry.len()) {
@@ -269,4 +300,67 @@ fn place(offset: u64, size: u64, image: &[u8]) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;
     (start < end && end <= image.len()).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbolize::functions::FunctionTable;
+
+    /// This program's functions, by the linker's table, by reading all entries, and by its symbols.
+    #[test]
+    fn a_function_begins_where_its_symbol_does() {
+        let image = std::fs::read("/proc/self/exe").unwrap();
+        let linked = Bounds::of(&image);
+        assert!(matches!(linked.eh_frame, Some(EhFrames::Linked { .. })));
+        let mut unlinked = image.clone();
+        let Some(EhFrames::Linked { pairs, .. }) = &linked.eh_frame else {
+            unreachable!()
+        };
+        // Another version of the header is not known here.
+        unlinked[pairs.start - 12] = 2;
+        let plain = Bounds::of(&unlinked);
+        assert!(matches!(plain.eh_frame, Some(EhFrames::Plain { .. })));
+
+        let (mut asked, mut agreed) = (0, 0);
+        let table = FunctionTable::of([&*image]);
+        let functions = table.all().filter(|f| f.sized && f.size > 1);
+        for function in functions.step_by(37) {
+            let middle = function.start + function.size / 2;
+            let start = linked.start(&image, || &[], middle);
+            assert_eq!(plain.start(&unlinked, || &[], middle), start);
+            assert!(start.is_none_or(|start| start <= middle));
+            asked += 1;
+            agreed += u32::from(start == Some(function.start));
+        }
+        assert!(asked > 500, "{asked}");
+        assert!(agreed * 100 >= asked * 97, "{agreed} of {asked}");
+        for nowhere in [0, 1, u64::MAX] {
+            assert_eq!(linked.start(&image, || &[], nowhere), None);
+            assert_eq!(plain.start(&unlinked, || &[], nowhere), None);
+        }
+    }
+
+    /// One entry that says it covers all of memory.
+    #[test]
+    fn an_entry_that_reaches_beyond_the_code_is_none() {
+        let bounds = Bounds {
+            code: vec![0x1000..0x2000, 0x3000..0x4000],
+            address_size: 8,
+            eh_frame: None,
+            debug_frame: OnceCell::new(),
+        };
+        assert_eq!(bounds.function(0x1000, 0x1000), Some(0x1000..0x2000));
+        assert_eq!(bounds.function(0x3ff0, 0x10), Some(0x3ff0..0x4000));
+        for (start, len) in [
+            (0, u64::MAX),
+            (0xfff, 2),
+            (0x1ff0, 0x11),
+            (0x1ff0, 0x1010),
+            (0x2800, 1),
+            (0x3000, u64::MAX),
+        ] {
+            assert_eq!(bounds.function(start, len), None, "{start:#x} {len:#x}");
+        }
+    }
 }

@@ -159,10 +159,11 @@ impl FunctionTable {
     fn add_stubs(&mut self, images: &[&[u8]], wanted: Option<&[u64]>) {
         for stub in plt::stubs(images, wanted) {
             let at = self.text.len();
-            if at.saturating_add(stub.name.len()) > u32::MAX as usize {
+            if at.saturating_add(3 * stub.name.len() + PLT.len()) > u32::MAX as usize {
                 return;
             }
-            self.text.push_str(&stub.name);
+            self.text.push_str(&String::from_utf8_lossy(&stub.name));
+            self.text.push_str(PLT);
             self.functions.push(Function {
                 start: stub.start,
                 end: stub.end,

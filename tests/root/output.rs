@@ -69,13 +69,22 @@ fn a_command_that_cannot_start_leaves_nothing() {
 /// When the recording cannot even begin, what was there stays where it was.
 #[test]
 fn an_older_capture_is_kept() {
+    /// Has samples for sure.
+    const BUSY: [&str; 6] = [
+        "-F",
+        "999",
+        "--",
+        "sh",
+        "-c",
+        "for i in $(seq 30000); do :; done",
+    ];
     let bench = Bench::new();
     let old = bench.path("run.bprof.old");
-    bench.record(&["-F", "99", "--", "true"]).ok();
+    bench.record(&BUSY).ok();
     let first = fs::read(bench.capture()).expect("the first capture");
     assert!(!old.exists());
     let told = "the capture before is ";
-    let recorded = bench.record(&["-F", "99", "--", "true"]);
+    let recorded = bench.record(&BUSY);
     assert!(recorded.stderr.contains(told), "{recorded:#?}");
     assert!(
         recorded.stderr.contains("run.bprof.old now\n"),
@@ -85,7 +94,7 @@ fn an_older_capture_is_kept() {
     assert_eq!(fs::read(&old).expect("the first capture is kept"), first);
     let second = fs::read(bench.capture()).expect("the second capture");
     assert_ne!(first, second);
-    let recorded = bench.record(&["-q", "-F", "99", "--", "true"]);
+    let recorded = bench.record(&[&["-q"], &BUSY[..]].concat());
     assert!(!recorded.stderr.contains(told), "{recorded:#?}");
     recorded.ok();
     assert_eq!(fs::read(&old).expect("the second capture is kept"), second);
@@ -99,6 +108,14 @@ fn an_older_capture_is_kept() {
         fs::read(bench.capture()).expect("the third capture stays"),
         third
     );
+
+    // Recordings of nothing take the place of each other only.
+    for _ in 0..2 {
+        bench.record(&["-F", "1", "--", "true"]).ok();
+        assert_eq!(fs::read(&old).expect("the third capture is kept"), third);
+    }
+    bench.record(&BUSY).ok();
+    assert_eq!(fs::read(&old).expect("the third capture is kept"), third);
 }
 
 /// What is not a capture is never touched.

@@ -220,11 +220,12 @@ fn stacks_that_a_handler_with_its_own_has_interrupted() {
 #[test]
 fn stacks_with_a_frame_that_is_larger_than_any_copy() {
     let bench = Bench::new();
-    let (recorded, folded) = record(&bench, SHADOW, &["300", "2", "wide"]);
+    let (recorded, folded) = record(&bench, SHADOW, &["300", "5", "wide"]);
     Shadow::of(&recorded).check(&folded, "main");
     let deep = folded.only(|s| s.has("burns") || s.has("copies") || s.has("reads"));
-    assert!(deep.total() > 1500, "{folded}");
-    deep.check_least("whole stacks", 0.9, is_whole);
+    assert!(deep.total() > 4000, "{folded}");
+    // Twice it takes the recorder a tenth of a second to see where the frame is.
+    deep.check_least("whole stacks", 0.85, is_whole);
     let lower = deep.share(|s| s.has_chain(&["main", "lowers", "wide"]));
     assert!((0.3..0.7).contains(&lower), "{lower}\n{folded}");
 }

@@ -72,7 +72,7 @@ fn stacks_in_a_root_of_its_own() {
     std::fs::create_dir(&root).expect("a directory");
     let script = r#"mount -t tmpfs none "$1" && mkdir -p "$1/opt" "$1/lib" "$1/lib64" "$1/usr/lib" &&
         mount --bind /usr/lib "$1/usr/lib" && mount --bind /lib "$1/lib" && mount --bind /lib64 "$1/lib64" &&
-        cp "$0" "$1/opt/prog" && exec chroot "$1" /opt/prog 300 2"#;
+        mkdir "$1/dev" && mknod "$1/dev/zero" c 1 5 && cp "$0" "$1/opt/prog" && exec chroot "$1" /opt/prog 300 2"#;
     let (built, rate) = (SHADOW.build(), HZ.to_string());
     let args: [&std::ffi::OsStr; 11] = [
         "-F".as_ref(),

@@ -151,7 +151,7 @@ pub(super) fn joined_about(
     if let Some(rates) = rates {
         all.degraded.push(format!(
             "sampled at {rates}: what is counted here is samples, and a sample stands for less CPU time where the rate is higher; \
-             compare shares within one capture (--host, --time)"
+             compare shares within one capture (--capture, --by capture)"
         ));
     }
     if !cut {

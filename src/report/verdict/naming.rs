@@ -15,8 +15,14 @@ pub fn naming(naming: &Naming, is_unwound: bool) -> Vec<String> {
         if total == 0 {
             return format!("{what} none sampled");
         }
-        let percent = named as f64 * 100.0 / total as f64;
-        format!("{what} {percent:.1} % ({named} of {total})")
+        // All and nothing are not what it is rounded to.
+        let tenths = (named as f64 * 1000.0 / total as f64).round();
+        let tenths = match named {
+            0 => 0.0,
+            _ if named == total => 1000.0,
+            _ => tenths.clamp(1.0, 999.0),
+        };
+        format!("{what} {:.1} % ({named} of {total})", tenths / 10.0)
     };
     let mut line = format!(
         "frames named: {}, {}",

@@ -3,6 +3,8 @@
 //! A stub jumps to where a slot of the global offset table points, and a relocation says which function the loader puts there. To
 //! read the jump is right for every layout a linker makes (lazy, with `endbr64`, bound at start); to count stubs is not.
 
+use std::borrow::Cow;
+
 use hashbrown::HashMap;
 use object::elf;
 use object::read::elf::{ElfFile64, Rela, SectionHeader, Sym};
@@ -14,12 +16,11 @@ const MOST: usize = 1 << 18;
 const MOST_RELOCATIONS: usize = 1 << 24;
 
 /// A stub with a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stub {
+pub(super) struct Stub<'d> {
     pub start: u64,
     pub end: u64,
-    /// Mangled, and `@plt`.
-    pub name: String,
+    /// Mangled name of the function.
+    pub name: Cow<'d, [u8]>,
 }
 
 /// What the loader puts into a slot.
@@ -32,7 +33,7 @@ enum Target<'d> {
 }
 
 /// The stubs of images of one file: all of them, or those that cover `wanted`, which ascend.
-pub(super) fn stubs(images: &[&[u8]], wanted: Option<&[u64]>) -> Vec<Stub> {
+pub(super) fn stubs<'d>(images: &[&'d [u8]], wanted: Option<&[u64]>) -> Vec<Stub<'d>> {
     let mut all: Vec<(u64, u64, Target<'_>)> = Vec::new();
     for image in images {
         all.extend(of_image(image, wanted).unwrap_or_default());
@@ -49,18 +50,14 @@ pub(super) fn stubs(images: &[&[u8]], wanted: Option<&[u64]>) -> Vec<Stub> {
     }
     let stubs = all.into_iter().map(|(start, end, target)| {
         let name = match target {
-            Target::Named(name) => String::from_utf8_lossy(name).into_owned(),
+            Target::Named(name) => Cow::Borrowed(name),
             Target::Chosen(resolver) => match resolvers.get(&resolver) {
-                Some(Some((_, name))) => String::from_utf8_lossy(name).into_owned(),
+                Some(Some((_, name))) => Cow::Borrowed(*name),
                 // As binutils has it.
-                _ => format!("*ABS*+{resolver:#x}"),
+                _ => Cow::Owned(format!("*ABS*+{resolver:#x}").into_bytes()),
             },
         };
-        Stub {
-            start,
-            end,
-            name: name + super::PLT,
-        }
+        Stub { start, end, name }
     });
     stubs.collect()
 }
@@ -229,5 +226,45 @@ fn name_resolvers<'d>(image: &'d [u8], resolvers: &mut Resolvers<'d>) {
         if best.is_none_or(|best| candidate < best) {
             *best = Some(candidate);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_jump_of_a_stub_leads_to_its_slot() {
+        let at = 0x1000;
+        let jump = [0xff, 0x25, 0x10, 0, 0, 0];
+        let with = |before: &[u8]| [before, &jump, &[0x90; 4]].concat();
+        for (before, slot_) in [
+            (&[][..], 0x1016),
+            (&ENDBR64, 0x101a),
+            (&[0xf2], 0x1017),
+            (&[0xf3, 0x0f, 0x1e, 0xfa, 0xf2], 0x101b),
+            // As mold has it.
+            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, 7, 0, 0, 0], 0x1020),
+        ] {
+            assert_eq!(slot(&with(before), at), Some(slot_), "{before:x?}");
+        }
+        // Backwards, beyond the beginning, cut off, and what comes before the first stub.
+        assert_eq!(
+            slot(&[0xff, 0x25, 0xff, 0xff, 0xff, 0xff], at),
+            Some(0x1005)
+        );
+        assert_eq!(slot(&[0xff, 0x25, 0, 0, 0, 0x80], at), None);
+        assert_eq!(slot(&jump[..5], at), None);
+        assert_eq!(slot(&[0xff, 0x35, 0, 0, 0, 0], at), None);
+        assert_eq!(slot(&jump, u64::MAX - 2), None);
+    }
+
+    #[test]
+    fn stubs_that_cover_an_address_are_found_each_once() {
+        let all = |wanted| places(0x1000, 0x28, 16, wanted).collect::<Vec<_>>();
+        assert_eq!(all(None), [0, 16, 32]);
+        let wanted = [1, 0xfff, 0x1000, 0x100f, 0x1027, 0x1028, u64::MAX];
+        assert_eq!(all(Some(&wanted)), [0, 32]);
+        assert_eq!(all(Some(&[])), [0; 0]);
     }
 }

@@ -313,6 +313,13 @@ fn the_capture_that_record_writes_is_read_where_none_is_named() {
         run.err
     );
     assert_eq!(count(&run.ok()), 6);
+    // Compared with itself, because the other one was forgotten.
+    let mut command = profiler(&["--diff", "run.bprof"]);
+    let run = Run::of(command.current_dir(bench.dir.path()));
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains("AFTER is missing"), "{}", run.err);
+    let mut command = profiler(&["--diff", "run.bprof", "run.bprof"]);
+    Run::of(command.current_dir(bench.dir.path())).ok();
 }
 
 /// Names in a capture are hostile, also where they are told instead of what was asked for.
