@@ -267,7 +267,10 @@ __noinline long copy_beyond(__u32 cpu, __u64 offset, __u64 from, __u64 room)
 		return 0;
 	if (left > room)
 		left = room;
-	if (left > config.window || left <= sizeof(struct stack_part))
+	/* What kernel stacks may take is room, too. */
+	if (left > config.window)
+		left = config.window;
+	if (left <= sizeof(struct stack_part))
 		return 0;
 	end = from + ((left - sizeof(struct stack_part)) & ~7ULL);
 	end = lower_end(end, task->thread.fsbase, from);

@@ -21,6 +21,8 @@ mod kernel;
 mod killed;
 #[cfg(target_arch = "x86_64")]
 mod languages;
+#[cfg(target_arch = "x86_64")]
+mod large_frames;
 mod output;
 mod overload;
 mod pack;

@@ -109,7 +109,8 @@ impl Drain {
                 },
                 End::NoInfo | End::BadFrame | End::Unmapped => Needed::Other,
             };
-            self.windows.walked(sample.sampled.tid, copied, needed);
+            let (thread, time) = (sample.sampled.tid, sample.time);
+            self.windows.walked(thread, time, copied, needed);
         }
         // Inside execve the stack may be that of the program before.
         let in_exec = sample.sampled.in_exec;

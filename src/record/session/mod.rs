@@ -447,7 +447,7 @@ impl Session<'_> {
         let mut drain = self.drain.borrow_mut();
         let processes = &mut self.setup.processes;
         drain.finish_batch(processes, &mut self.events, horizon, now)?;
-        for (thread, window) in drain.windows.take_changes() {
+        for (thread, window) in drain.windows.take_changes(host::now()) {
             // Where it cannot be told, more is copied than is needed.
             let _ = self.setup.program.set_window(thread, window);
         }

@@ -6,18 +6,23 @@
 //!
 //! A frame can be larger than any copy (half a MiB in rustc). Once a walk has ended in one, what lies above it is copied as well: for
 //! such a frame stays where it is as long as its function runs. If it does not, the next walk ends there as the last one did.
+//!
+//! Many samples are taken before the sampling program is told what was learnt of the first of them. They do not show that it was in
+//! vain.
 
 use hashbrown::HashMap;
 
 use super::WINDOW;
-use crate::event::Pid;
+use crate::event::{Pid, Timestamp};
 
 /// Threads remembered at most; the sampling program's map has room for as many.
 pub const THREADS: usize = 4096;
 /// No window is smaller, in bytes.
 const SMALLEST: u32 = 4 << 10;
-/// Copies that are smaller are left alone.
+/// Copies that are smaller are left alone. What they needed is not known: it must find room beside a large frame, too.
 const LARGE: u32 = 8 << 10;
+/// The largest window that leaves room for what lies beyond a large frame.
+const LARGEST_OF_TWO: u32 = WINDOW / 2;
 /// Walks looked at before a window is changed; after each that was cut by it four times as many.
 const PATIENCE: u32 = 64;
 const MOST_PATIENCE: u32 = 1 << 16;
@@ -85,7 +90,11 @@ struct Thread {
     /// Walks on end for which all of the window was not enough.
     vain: u32,
     told: Option<Window>,
+    /// Since when the sampling program has been told, [`NOT_YET`] before it has.
+    since: Timestamp,
 }
+
+const NOT_YET: Timestamp = Timestamp(u64::MAX);
 
 impl Windows {
     /// `may_walk`: stacks may be walked along frame pointers besides.
@@ -96,8 +105,8 @@ impl Windows {
         }
     }
 
-    /// A stack of `thread`, of which `copied` bytes were there, was walked.
-    pub fn walked(&mut self, thread: Pid, copied: u32, needed: Needed) {
+    /// A stack of `thread` at `time`, of which `copied` bytes were there, was walked.
+    pub fn walked(&mut self, thread: Pid, time: Timestamp, copied: u32, needed: Needed) {
         let is_well = matches!(needed, Needed::Bytes(_) | Needed::Beyond);
         if !self.threads.contains_key(&thread) {
             let is_left_alone = match needed {
@@ -122,12 +131,21 @@ impl Windows {
             patience: PATIENCE,
             vain: 0,
             told: None,
+            since: Timestamp(0),
         });
         let now = known.told.map_or(WINDOW, |told| told.bytes);
         let beyond = known.told.and_then(|told| told.beyond);
         // Where more of it could be had the copy is as large as its window.
         let was_full = copied + 8 >= now;
         let window = match needed {
+            // Copied before the window was as small as it is now.
+            Needed::Bytes(bytes) if beyond.is_some() && bytes > now => {
+                known.vain = 0;
+                known.told.map(|told| Window {
+                    bytes: twice(bytes).min(LARGEST_OF_TWO).max(now),
+                    ..told
+                })
+            }
             Needed::Bytes(bytes) => {
                 known.vain = 0;
                 known.needed = known.needed.max(bytes);
@@ -149,16 +167,22 @@ impl Windows {
                 return;
             }
             Needed::Gap(bytes, frame) if known.vain < VAIN => {
-                known.vain += 1;
-                let least = beyond.map_or(SMALLEST, |_| now);
+                known.vain += u32::from(time >= known.since);
+                // What is known of other stacks of the thread holds.
+                let least = known.told.map_or(LARGE, |told| told.bytes.max(LARGE));
+                let least = match least {
+                    WINDOW => LARGE,
+                    least => least.min(LARGEST_OF_TWO),
+                };
                 Some(Window {
-                    bytes: twice(bytes).clamp(least, WINDOW / 2),
+                    bytes: twice(bytes.max(known.needed)).clamp(least, LARGEST_OF_TWO),
                     also_walk: false,
                     beyond: Some(frame.saturating_sub(SAVED) & !7),
                 })
             }
-            Needed::More if was_full && beyond.is_some() && now < WINDOW / 2 => Some(Window {
-                bytes: now * 2,
+            Needed::More if was_full && beyond.is_some() && now < LARGEST_OF_TWO => Some(Window {
+                // Each time many samples are cut until it is larger.
+                bytes: now.saturating_mul(4).min(LARGEST_OF_TWO),
                 also_walk: false,
                 beyond,
             }),
@@ -194,12 +218,18 @@ impl Windows {
                 known.patience = known.patience.saturating_mul(4).min(MOST_PATIENCE);
             }
             known.told = window;
+            known.since = NOT_YET;
             self.changes.push((thread, window));
         }
     }
 
-    /// What the sampling program is to be told, in this order.
-    pub fn take_changes(&mut self) -> Vec<(Pid, Option<Window>)> {
+    /// What the sampling program is to be told, in this order and `now`.
+    pub fn take_changes(&mut self, now: Timestamp) -> Vec<(Pid, Option<Window>)> {
+        for (thread, _) in &self.changes {
+            if let Some(known) = self.threads.get_mut(thread) {
+                known.since = now;
+            }
+        }
         std::mem::take(&mut self.changes)
     }
 }
@@ -214,14 +244,16 @@ fn twice(bytes: u32) -> u32 {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp(1);
+
     fn walk(windows: &mut Windows, times: u32, copied: u32, needed: Needed) {
         for _ in 0..times {
-            windows.walked(Pid(7), copied, needed);
+            windows.walked(Pid(7), NOW, copied, needed);
         }
     }
 
     fn told(windows: &mut Windows) -> Vec<Option<(u32, bool)>> {
-        let changes = windows.take_changes().into_iter();
+        let changes = windows.take_changes(NOW).into_iter();
         let of = |(thread, window): (Pid, Option<Window>)| {
             assert_eq!(thread, Pid(7));
             window.map(|w| (w.bytes, w.also_walk))
@@ -292,7 +324,7 @@ mod tests {
     }
 
     fn told_beyond(windows: &mut Windows) -> Vec<Option<(u32, Option<u64>)>> {
-        let changes = windows.take_changes().into_iter();
+        let changes = windows.take_changes(NOW).into_iter();
         changes
             .map(|(_, window)| window.map(|w| (w.bytes, w.beyond)))
             .collect()
@@ -309,10 +341,10 @@ mod tests {
         assert_eq!(told_beyond(&mut windows), []);
         // It is deeper below the large frame, and then the frame is elsewhere.
         walk(&mut windows, 1, 8 << 10, Needed::More);
-        walk(&mut windows, 1, 16 << 10, Needed::Gap(100, 0x8_0080));
+        walk(&mut windows, 1, 32 << 10, Needed::Gap(100, 0x8_0080));
         let then = [
-            Some((16 << 10, Some(0x9_0008))),
-            Some((16 << 10, Some(0x8_0000))),
+            Some((32 << 10, Some(0x9_0008))),
+            Some((32 << 10, Some(0x8_0000))),
         ];
         assert_eq!(told_beyond(&mut windows), then);
         // The function has returned.
@@ -321,10 +353,50 @@ mod tests {
         // It is never of use.
         for at in 0..u64::from(VAIN) {
             walk(&mut windows, 1, 4 << 10, Needed::Gap(100, at << 20));
+            let told = [Some((8 << 10, Some((at << 20).saturating_sub(SAVED))))];
+            assert_eq!(told_beyond(&mut windows), told);
         }
-        assert_eq!(told_beyond(&mut windows).len(), VAIN as usize);
         walk(&mut windows, AGAIN - 1, 32 << 10, Needed::Gap(100, 1 << 20));
         assert_eq!(told_beyond(&mut windows), [Some((32 << 10, None))]);
+    }
+
+    /// Samples that were taken before the sampling program was told do not show that it was told in vain.
+    #[test]
+    fn what_was_copied_before_it_was_told_is_not_in_vain() {
+        let mut windows = Windows::new(true);
+        let gap = Needed::Gap(100, 0x9_0080);
+        walk(&mut windows, 1000, 9 << 10, gap);
+        let told = Some((8 << 10, Some(0x9_0000)));
+        assert_eq!(told_beyond(&mut windows), [told]);
+        for _ in 0..1000 {
+            windows.walked(Pid(7), Timestamp(0), 9 << 10, gap);
+        }
+        assert_eq!(told_beyond(&mut windows), []);
+        walk(&mut windows, VAIN, 8 << 10, gap);
+        let given_up = Some((32 << 10, None));
+        assert_eq!(told_beyond(&mut windows), [given_up]);
+    }
+
+    /// A thread that has a large frame at times keeps room for its other stacks.
+    #[test]
+    fn other_stacks_than_that_with_the_large_frame_keep_their_room() {
+        let (deep, gap) = (Needed::Bytes(9000), Needed::Gap(100, 0x9_0080));
+        let told = |bytes| Some((bytes, Some(0x9_0000)));
+        // Seen before the large frame, or behind it by what was copied before.
+        let mut before = Windows::new(true);
+        walk(&mut before, 1, 9 << 10, deep);
+        walk(&mut before, 1, 9 << 10, gap);
+        assert_eq!(told_beyond(&mut before), [told(32 << 10)]);
+        let mut behind = Windows::new(true);
+        walk(&mut behind, 1, 9 << 10, gap);
+        walk(&mut behind, 10, 9 << 10, deep);
+        assert_eq!(told_beyond(&mut behind), [told(8 << 10), told(32 << 10)]);
+        // As it was learnt without.
+        let mut learnt = Windows::new(true);
+        walk(&mut learnt, PATIENCE, WINDOW, deep);
+        walk(&mut learnt, 1, 9 << 10, gap);
+        let first = Some((32 << 10, None));
+        assert_eq!(told_beyond(&mut learnt), [first, told(32 << 10)]);
     }
 
     /// A handler that has a stack of its own says nothing of the thread's.
@@ -355,7 +427,7 @@ mod tests {
         let mut windows = Windows::default();
         walk(&mut windows, 64, WINDOW, Needed::Bytes(100));
         for thread in 100..100 + THREADS as u32 {
-            windows.walked(Pid(thread), WINDOW, Needed::Bytes(100));
+            windows.walked(Pid(thread), NOW, WINDOW, Needed::Bytes(100));
         }
         assert!(windows.threads.len() <= THREADS);
         assert_eq!(told(&mut windows), [Some((4 << 10, false)), None]);

@@ -161,6 +161,13 @@ pub const SHADOW_STEPS_STATIC: Program = program(
 /// With more stack than is copied of one.
 #[cfg(target_arch = "x86_64")]
 pub const DEEP_BIG: Program = program("deep.c", "deep_big", &["-DPAD=4000"]);
+/// Large frames are not touched as a whole when a function begins.
+#[cfg(target_arch = "x86_64")]
+pub const HUGE: Program = program(
+    "huge.c",
+    "huge",
+    without_frame_pointers!("-fno-stack-clash-protection"),
+);
 #[cfg(target_arch = "x86_64")]
 pub const HOST_BARE: Program = program("host.c", "host_bare", without_frame_pointers!());
 #[cfg(target_arch = "x86_64")]
