@@ -547,7 +547,11 @@ fn the_copy_never_replaces_what_is_no_capture() {
     assert!(run.err.contains("is the capture itself"), "{}", run.err);
     assert_eq!(copy.bytes(), before);
     let run = pack(Path::new("-"), &[]);
-    assert!(run.err.contains("appended to the capture: name its file"), "{}", run.err);
+    assert!(
+        run.err.contains("appended to the capture: name its file"),
+        "{}",
+        run.err
+    );
     let run = copy.pack(&["-o", "-"]);
     assert_eq!(run.code, Some(2), "{}", run.err);
     // Nothing lies about.
