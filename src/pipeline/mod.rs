@@ -44,7 +44,7 @@ use std::thread;
 use crate::capture::{Aids, Reader};
 use crate::event::BuildId;
 use crate::profile::{Profile, Row};
-use crate::symbolize::{Aid, KernelIdentity, Options, PlaceId, Symbolizer};
+use crate::symbolize::{Aid, KernelIdentity, Labels, Options, PlaceId, Symbolizer};
 
 pub use about::events;
 pub use inventory::inventory;
@@ -86,7 +86,7 @@ pub fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    count(reader, request, false, progress, warn)
+    count(reader, anew(request), false, progress, warn)
 }
 
 /// As [`profile`], and finds out what would have to be brought to name the frames without a name.
@@ -96,7 +96,7 @@ pub fn profile_with_missing(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    count(reader, request, true, progress, warn)
+    count(reader, anew(request), true, progress, warn)
 }
 
 /// Hands every sample asked for to `sink`, in the order of time and CPU; those of several captures in one file by the wall
@@ -113,10 +113,17 @@ pub fn stream<S: Sink>(
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
+    let request = anew(request);
     match reader.is_merged() {
         true => merged::stream(reader, request, sink, warn),
         false => stream::stream(reader, request, sink, warn),
     }
+}
+
+/// A request of which no report has been made.
+fn anew(mut request: Request) -> Request {
+    request.symbols.labels = Labels::default();
+    request
 }
 
 fn count(

@@ -88,9 +88,34 @@ pub fn unescaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Hex digits of a build ID that tell files of one name apart in labels of their code.
+pub const LABEL_DIGITS: usize = 7;
+
+/// The file name in the label of code without a name: `srv` of `srv#1a2b3c4`, which was not the only one of that name.
+pub fn file_of_label(label: &str) -> &str {
+    match label.rsplit_once('#') {
+        Some((name, digits))
+            if (1..=LABEL_DIGITS).contains(&digits.len())
+                && digits.bytes().all(|b| b.is_ascii_hexdigit()) =>
+        {
+            name
+        }
+        _ => label,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_of_a_label() {
+        assert_eq!(file_of_label("srv#1a2b3c4"), "srv");
+        assert_eq!(file_of_label("srv#2"), "srv");
+        for name in ["c#", "c#script", "#", "a#12345678", "x"] {
+            assert_eq!(file_of_label(name), name);
+        }
+    }
 
     #[test]
     fn folded_frames_keep_blanks_and_lose_what_breaks_lines() {

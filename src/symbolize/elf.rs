@@ -42,6 +42,8 @@ pub struct FilesUsed {
     pub debug: Option<PathBuf>,
 }
 
+/// How the GNU C library calls its functions where it calls them itself.
+const HIDDEN: &str = "__GI_";
 /// Tables made for some addresses only, before one of all is.
 const SHORT_TABLES: u32 = 8;
 
@@ -179,11 +181,11 @@ impl Module {
         let both = offsets.iter().zip(symbols);
         let nameless = both.filter(|(_, symbol)| symbol.is_none());
         nameless
-            .filter_map(|(offset, _)| Some((*offset, self.into_function(*offset)?)))
+            .filter_map(|(offset, _)| Some((*offset, self.inside_function(*offset)?)))
             .collect()
     }
 
-    fn into_function(&self, offset: u64) -> Option<u64> {
+    fn inside_function(&self, offset: u64) -> Option<u64> {
         let address = address_of(&self.loads, offset)?;
         let images = || self.images.iter();
         let bounds = self
@@ -234,7 +236,7 @@ impl Module {
                 let name = self.fuller(name, address, names, warn).unwrap_or(name);
                 (name, inside)
             }
-            Some(known) => known,
+            Some(known) => self.exported(known, address, names, warn).unwrap_or(known),
             None => {
                 let (name, inside) = self.by_table(address, names, warn)?;
                 (name, Some(inside))
@@ -273,6 +275,22 @@ impl Module {
         let name = says_more.then(|| names.intern(full));
         self.fuller_names.insert((plain, number), name);
         name
+    }
+
+    /// What others call a function of the GNU C library that is compiled by a name of its own, `__GI___libc_malloc` for `malloc`:
+    /// nobody looks for that, and without debug information nobody sees it.
+    fn exported(
+        &mut self,
+        (name, inside): (NameId, Option<u64>),
+        address: u64,
+        names: &mut Names,
+        warn: &mut dyn FnMut(String),
+    ) -> Option<(NameId, Option<u64>)> {
+        if !names.text(name).starts_with(HIDDEN) {
+            return None;
+        }
+        let (name, at) = self.by_table(address, names, warn)?;
+        (inside == Some(at)).then_some((name, inside))
     }
 
     fn by_table(

@@ -39,6 +39,7 @@ mod dwarf;
 mod elf;
 mod files;
 mod flat;
+mod labels;
 mod packed;
 mod places;
 mod resolve;
@@ -57,6 +58,7 @@ use crate::profile::{FileProblem, Naming, Reason, Resolution};
 use crate::timeline::file_name;
 
 pub use elf::FilesUsed;
+pub use labels::Labels;
 pub use packed::{HitFile, SymbolsByOffset};
 pub use places::Places;
 pub use search::{Fetch, FileKind};
@@ -122,6 +124,8 @@ pub struct Options {
     pub ignore_pack: bool,
     /// Servers that are asked for files that are not here; `None`: nobody is asked.
     pub debuginfod: Option<debuginfod::Settings>,
+    /// What files of one name are called, in all that is reported together.
+    pub labels: Labels,
 }
 
 impl Default for Options {
@@ -135,6 +139,7 @@ impl Default for Options {
             lines: true,
             ignore_pack: false,
             debuginfod: None,
+            labels: Labels::default(),
         }
     }
 }
@@ -217,6 +222,8 @@ pub struct Symbolizer {
 struct FileEntry {
     file: MappedFile,
     name: String,
+    /// What labels of its code call it.
+    label: String,
     /// Looked for when it is first needed.
     state: Option<Result<Module, Disbelief>>,
     /// Frames of samples without a name.
@@ -296,9 +303,11 @@ impl Symbolizer {
             if let Some(id) = id.filter(|_| file.kind == MappedKind::File) {
                 self.finder.known_path(id, &file.path);
             }
+            let name = String::from_utf8_lossy(file_name(&file.path)).into_owned();
             self.files.push(FileEntry {
                 file: file.clone(),
-                name: String::from_utf8_lossy(file_name(&file.path)).into_owned(),
+                label: self.options.labels.of(file, &name),
+                name,
                 state: None,
                 unnamed: 0,
                 reason: None,

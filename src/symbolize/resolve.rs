@@ -119,14 +119,15 @@ impl Symbolizer {
         };
         match place.code {
             Code::File(file, offset) => {
-                let module = self.files.get(file as usize).map_or("", |f| &f.name);
+                let known = self.files.get(file as usize);
+                let (module, label) = known.map_or(("", ""), |f| (&*f.name, &*f.label));
                 let batch = batches.files.get(&file);
                 match batch.map_or(Err(Reason::NoSymbol), |b| b.find(offset)) {
                     Ok((verified, symbol)) => {
                         let number = names.intern(module);
                         let whole = named_by_elf(symbol, (number, FrameKind::User), back, names);
                         let exact = whole.offset.is_none().then(|| {
-                            let at = label_at(module, offset.saturating_add(back));
+                            let at = label_at(label, offset.saturating_add(back));
                             names.intern(&format!("{} {at}", names.text(symbol.name)))
                         });
                         Resolution {
@@ -138,7 +139,7 @@ impl Symbolizer {
                     Err(reason) => {
                         let inside = batch.and_then(|batch| batch.inside.get(&offset).copied());
                         let code = Nameless {
-                            image: module,
+                            image: label,
                             module,
                             offset,
                             inside: inside.filter(|_| reason == Reason::NoSymbol),

@@ -548,7 +548,7 @@ fn the_copy_never_replaces_what_is_no_capture() {
     assert_eq!(copy.bytes(), before);
     let run = pack(Path::new("-"), &[]);
     assert!(
-        run.err.contains("appended to the capture: name its file"),
+        run.err.contains("or with -o OUT where the packed one goes"),
         "{}",
         run.err
     );

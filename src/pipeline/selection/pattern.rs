@@ -13,7 +13,7 @@ use crate::profile::shown::{is_shown, unescaped};
 use crate::timeline::file_name;
 
 /// A name, or a pattern for the whole of it: `*`, `?`, `[a-z]`, `{a,b}`. A name that looks like a pattern matches itself too, and a
-/// `?` alone nothing else: it stands for what is not known. Names match as they are, and as reports show them.
+/// `?` alone, or what is in square brackets as a whole, nothing else: it stands for what is not known, or is a label. Names match as they are, and as reports show them.
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
@@ -49,15 +49,18 @@ impl FromStr for Glob {
             return Err("a name is needed".to_owned());
         }
         let pattern = match globset::Glob::new(text) {
-            Ok(glob) => glob,
+            Ok(glob) if !is_label(text) => glob,
             // A name that only looks like one.
-            Err(_) => globset::Glob::new(&globset::escape(text)).map_err(|err| err.to_string())?,
+            _ => globset::Glob::new(&globset::escape(text)).map_err(|err| err.to_string())?,
         };
         Ok(Glob {
             text: text.to_owned(),
             pattern: pattern.compile_matcher(),
             unescaped: match unescaped(text) {
                 Cow::Borrowed(_) => None,
+                Cow::Owned(text) if is_label(&text) => {
+                    globset::Glob::new(&globset::escape(&text)).ok()
+                }
                 Cow::Owned(text) => globset::Glob::new(&text).ok(),
             }
             .map(|glob| glob.compile_matcher()),
@@ -122,11 +125,7 @@ impl FromStr for NamePattern {
         if text.is_empty() {
             return Err("a name is needed".to_owned());
         }
-        let inside = text
-            .strip_prefix('[')
-            .and_then(|text| text.strip_suffix(']'));
-        let is_label = inside.is_some_and(|text| !text.contains(['[', ']', '\\']));
-        let pattern = match is_label {
+        let pattern = match is_label(text) {
             true => None,
             false => {
                 // Alone first: what is wrong with it is to be said of what was given.
@@ -141,13 +140,21 @@ impl FromStr for NamePattern {
     }
 }
 
+/// Whether it is a label in square brackets, such as `[kernel thread]`, which would be a set of letters as a pattern.
+fn is_label(text: &str) -> bool {
+    let inside = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    inside.is_some_and(|text| !text.contains(['[', ']', '\\']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_glob_is_of_the_whole_name_and_matches_itself() {
-        let cases: [(&str, &[u8], bool); 18] = [
+        let cases: [(&str, &[u8], bool); 21] = [
             ("worker", b"worker", true),
             ("worker", b"worker-1", false),
             ("work*", b"worker-1", true),
@@ -155,7 +162,10 @@ mod tests {
             ("k*", b"kworker/0:1", true),
             ("w?rker", b"w\xffrker", true),
             ("[ab]", b"[ab]", true),
-            ("[ab]", b"a", true),
+            ("[ab]", b"a", false),
+            ("[ab]*", b"a", true),
+            ("[kernel thread]", b"[kernel thread]", true),
+            ("[kernel thread]", b"k", false),
             ("[a", b"[a", true),
             ("{a,b}x", b"bx", true),
             ("?", b"?", true),

@@ -92,23 +92,30 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
 /// What is beyond chance: of functions all over their stacks, as the tables tell it, and of a function in one place.
 struct Judge<'j> {
     joined: &'j Joined,
-    /// By the number of its text, the greatest growth and the greatest shrinkage of self time of the functions that read so.
+    /// By the number of its text, the growth and the shrinkage of self time that all functions have which read so.
     functions: HashMap<u32, [f64; 2]>,
 }
 
 impl<'j> Judge<'j> {
     fn new(joined: &'j Joined, tree: &Tree) -> Judge<'j> {
-        let beyond: HashMap<_, f64> = changes(joined, Sort::Own)
+        // Of each function with time of its own: its change, 0 where that may be chance.
+        let own: HashMap<_, f64> = changes(joined, Sort::Own)
             .into_iter()
-            .filter(|change| !change.own.may_be_chance())
-            .map(|change| (change.function, change.own.change()))
+            .filter(|change| change.before.own > 0 || change.after.own > 0)
+            .map(|change| match change.own.may_be_chance() {
+                true => (change.function, 0.0),
+                false => (change.function, change.own.change()),
+            })
             .collect();
         let mut functions: HashMap<u32, [f64; 2]> = HashMap::new();
         for (frame, text) in joined.names.frames().iter().zip(&tree.frames) {
-            if let Some(change) = beyond.get(&(frame.name, frame.module)) {
-                let [most, least] = functions.entry(*text).or_default();
-                (*most, *least) = (most.max(*change), least.min(*change));
-            }
+            let Some(change) = own.get(&(frame.name, frame.module)) else {
+                continue;
+            };
+            // Of modules that have a function of that name each, what all grew by at least, and shrank by.
+            let (up, down) = (change.max(0.0), change.min(0.0));
+            let [grown, shrunk] = functions.entry(*text).or_insert([up, down]);
+            (*grown, *shrunk) = (grown.min(up), shrunk.max(down));
         }
         Judge { joined, functions }
     }

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::same::{self, Renamed};
 use super::{Input, NotComparable, Side};
+use crate::profile::shown::file_of_label;
 use crate::profile::{
     By, Frame, FrameId, Group, NameId, Names, Profile, Row, StackId, Stacks, counted_event,
 };
@@ -236,7 +237,8 @@ fn name<'a>(profile: &'a Profile, group: &Group) -> Cow<'a, str> {
     }
 }
 
-/// The label of a frame without a name, `[libfoo.so+0x1234]`, without its offset, which is of one build: `[libfoo.so]`.
+/// The label of a frame without a name, `[libfoo.so+0x1234]` or `[libfoo.so#1a2b3c4+0x1234]`, without what is of one build:
+/// `[libfoo.so]`.
 fn without_offset(name: &str) -> Cow<'_, str> {
     let label = name
         .strip_prefix('[')
@@ -246,7 +248,7 @@ fn without_offset(name: &str) -> Cow<'_, str> {
         Some((module, offset))
             if !offset.is_empty() && offset.chars().all(|c| c.is_ascii_hexdigit()) =>
         {
-            Cow::Owned(format!("[{module}]"))
+            Cow::Owned(format!("[{}]", file_of_label(module)))
         }
         _ => Cow::Borrowed(name),
     }
@@ -260,6 +262,7 @@ mod tests {
     fn only_labels_lose_their_offset() {
         assert_eq!(without_offset("[libfoo.so+0x12aF]"), "[libfoo.so]");
         assert_eq!(without_offset("[a+0x1+0x2]"), "[a+0x1]");
+        assert_eq!(without_offset("[libfoo.so#1a2b3c4+0x12]"), "[libfoo.so]");
         for name in [
             "[libfoo.so]",
             "[anon]",

@@ -248,3 +248,78 @@ fn code_moved_to_anonymous_memory_is_labelled_so() {
     }
     assert!(leaf < LEN && mid < LEN);
 }
+
+/// glibc compiles its functions by names of its own, which debug information tells; callers know others.
+#[test]
+fn functions_of_the_c_library_have_the_names_that_callers_use() {
+    const SOURCE: &str = r#"
+extern int __libc_take(int) __asm__("__GI___libc_take");
+int __libc_take(int n) { return n * 3 + 1; }
+extern int plain_take(int) __attribute__((alias("__GI___libc_take")));
+extern int __take(int) __attribute__((alias("__GI___libc_take")));
+extern int kept(int) __asm__("__GI_kept");
+__attribute__((visibility("hidden"))) int kept(int n) { return n * 5 + 1; }
+"#;
+    let bench = Bench::new();
+    let path = bench.path("take.c");
+    fs::write(&path, SOURCE).unwrap();
+    let flags = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
+    let elf = Elf::with(bench.dir.path(), "libtake.so", "gcc", &path, &flags);
+    let (take, kept) = (elf.range("plain_take").start, elf.range("__GI_kept").start);
+    let scene = Scene::of(&elf.mapped(), [take, take + 2, kept]);
+    let expected = [("__GI_kept".to_owned(), 1), ("plain_take".to_owned(), 2)];
+    assert_eq!(counts(&scene.finish(), &bench), expected.into());
+}
+
+/// Files of one name with other code: what of them has no name is not one function because it lies at one offset.
+#[test]
+fn code_without_names_of_two_files_of_one_name_is_told_apart() {
+    let bench = Bench::new();
+    let program = |dir: &str, id: &str| {
+        fs::create_dir(bench.path(dir)).unwrap();
+        let source = bench.path(&format!("{dir}/srv.c"));
+        fs::write(&source, "int main(void) { return 0; }").unwrap();
+        let id = format!("-Wl,--build-id=0x{id}");
+        Elf::with(&bench.path(dir), "srv", "gcc", &source, &["-s", &id])
+    };
+    let (one, two) = (program("one", "11223344"), program("two", "a1b2c3d4"));
+    let scene = |elves: &[&Elf]| {
+        let mut s = Scene::new();
+        for (i, elf) in elves.iter().enumerate() {
+            let pid = 42 + i as u32;
+            let p = s.process(pid, 100);
+            s.image(p, 0, 0, "srv");
+            s.map(p, 0, BASE, &elf.mapped());
+            s.sample(Taken {
+                user: &[BASE + 0x10],
+                ..Taken::of(p, pid, "srv", 1_000_000_000 + i as u64)
+            });
+        }
+        s.finish()
+    };
+    let both = counts(&scene(&[&one, &two, &one]), &bench);
+    let label = |label: &str, count| (label.to_owned(), count);
+    let expected = [label("[srv#a1b2c3d+0x10]", 1), label("[srv+0x10]", 2)];
+    assert_eq!(both, expected.into());
+    // By itself it needs no mark; beside the other one, in one file, it does.
+    assert_eq!(
+        counts(&scene(&[&two]), &bench),
+        [label("[srv+0x10]", 1)].into()
+    );
+    let parts = [("a.bprof", &one), ("b.bprof", &two)];
+    let parts = parts.map(|(name, elf)| bench.capture(name, &scene(&[elf])));
+    let merged = bench.path("merged.bprof");
+    let [a, b] = parts.each_ref().map(|path| path.as_os_str());
+    Run::of(&mut super::fixture::subcommand(
+        "merge",
+        &[a, b, "-o".as_ref(), merged.as_os_str()],
+    ))
+    .ok();
+    for view in ["--folded", "--csv"] {
+        let text = Run::report(&[view], &merged).ok();
+        assert!(
+            text.contains("[srv+0x10]") && text.contains("[srv#a1b2c3d+0x10]"),
+            "{text}"
+        );
+    }
+}
