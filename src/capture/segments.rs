@@ -14,6 +14,9 @@ use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
 use crate::format::segment::{KnownNodes, SegmentFrame, StackNode, TableSizes};
 
+/// Samples of a frame, and what it adds to the tables.
+type Decoded = (Vec<Sample>, NewEntries);
+
 /// A segment and its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
