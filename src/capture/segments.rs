@@ -64,9 +64,6 @@ pub struct SegmentReader<'a> {
     passed: Vec<Passed>,
 }
 
-/// Samples of a frame, and what it has added to the tables.
-type Decoded = (Vec<Sample>, NewEntries);
-
 /// A frame of which only the tables were read.
 struct Passed {
     /// Its number in the segment.
