@@ -14,6 +14,9 @@ use crate::format::index::FrameEntry;
 use crate::format::samples::Sample;
 use crate::format::segment::{KnownNodes, SegmentFrame, StackNode, TableSizes};
 
+/// Samples of a frame, and what it adds to the tables.
+type Decoded = (Vec<Sample>, NewEntries);
+
 /// A segment and its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -153,7 +156,7 @@ impl<'a> SegmentReader<'a> {
 
     fn next(
         &mut self,
-        decode: fn(&mut Self, &FrameEntry) -> Result<(Vec<Sample>, NewEntries), DamageKind>,
+        decode: fn(&mut Self, &FrameEntry) -> Result<Decoded, DamageKind>,
     ) -> Result<Option<FrameData<'_>>, Damage> {
         let next = self.next;
         let Some(entry) = self.entry(next) else {
@@ -198,10 +201,7 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    fn decode_tables(
-        &mut self,
-        entry: &FrameEntry,
-    ) -> Result<(Vec<Sample>, NewEntries), DamageKind> {
+    fn decode_tables(&mut self, entry: &FrameEntry) -> Result<Decoded, DamageKind> {
         let descriptor = &entry.descriptor;
         self.check_ordinal(descriptor)?;
         let Some(content) = self.frames.tables(self.source, entry)? else {
@@ -221,7 +221,7 @@ impl<'a> SegmentReader<'a> {
         Ok(self.tables.append(frame))
     }
 
-    fn decode(&mut self, entry: &FrameEntry) -> Result<(Vec<Sample>, NewEntries), DamageKind> {
+    fn decode(&mut self, entry: &FrameEntry) -> Result<Decoded, DamageKind> {
         let descriptor = &entry.descriptor;
         self.check_ordinal(descriptor)?;
         let content = self.frames.content(self.source, entry)?;

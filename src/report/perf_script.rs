@@ -27,7 +27,8 @@ pub enum Period {
     /// What the sample counts for: tools sum up samples
     #[default]
     Samples,
-    /// What perf prints: CPU time in nanoseconds, of events that are no time how many of them
+    /// CPU time in nanoseconds, or how many of an event that is no time; of a recording of perf as if each sample had stood for the
+    /// same
     Periods,
 }
 

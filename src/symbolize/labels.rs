@@ -56,7 +56,7 @@ mod tests {
         let file = |path: &str, id: Option<&[u8]>| MappedFile {
             kind: MappedKind::File,
             path: path.into(),
-            build_id: id.and_then(|id| BuildId::new(id)),
+            build_id: id.and_then(BuildId::new),
             inode: None,
             version: None,
             deleted: false,

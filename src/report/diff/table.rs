@@ -1,5 +1,6 @@
 //! What grew and what shrank, for people.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
@@ -103,6 +104,48 @@ fn walked_differently(joined: &Joined) -> Option<String> {
     })
 }
 
+/// Modules whose code has names on one side only, which looks like a change of all their functions.
+fn named_on_one_side(joined: &Joined) -> Vec<String> {
+    /// Share of all time in code without names that is worth a line.
+    const LEAST: f64 = 0.01;
+    /// Share of all time, before and after, with and without names.
+    #[derive(Default)]
+    struct Module {
+        nameless: [f64; 2],
+        named: [f64; 2],
+    }
+    let mut modules: BTreeMap<&str, Module> = BTreeMap::new();
+    for change in changes(joined, Sort::Own) {
+        let (name, module) = change.function;
+        let name = joined.names.text(name);
+        let sums = modules.entry(joined.names.text(module)).or_default();
+        let sums = match name.starts_with('[') && name.ends_with(']') {
+            true => &mut sums.nameless,
+            false => &mut sums.named,
+        };
+        let [before, after] = sums;
+        *before += change.own.before;
+        *after += change.own.after;
+    }
+    let mut lines = Vec::new();
+    for (module, Module { nameless, named }) in modules {
+        let ([before, after], [named_before, named_after]) = (nameless, named);
+        for (here, there, is_more, what, seem) in [
+            (before, after, named_after > named_before, "before", "grown"),
+            (after, before, named_before > named_after, "after", "shrunk"),
+        ] {
+            if here >= LEAST && there < here / 2.0 && is_more {
+                lines.push(format!(
+                    "code without names {what}: {:.1} % of all time in {}, whose functions only seem to have {seem}",
+                    here * 100.0,
+                    escaped(module)
+                ));
+            }
+        }
+    }
+    lines
+}
+
 /// What is compared, and how.
 pub fn about(joined: &Joined) -> Vec<String> {
     let sides = [("before", &joined.before.0), ("after", &joined.after.0)];
@@ -125,6 +168,7 @@ pub fn about(joined: &Joined) -> Vec<String> {
     ));
     lines.extend(nothing_compared(joined));
     lines.extend(walked_differently(joined));
+    lines.extend(named_on_one_side(joined));
     if !joined.renamed.is_empty() {
         let renamed = joined.renamed.iter();
         let renamed = renamed.map(|(old, new)| format!("{} and {}", escaped(old), escaped(new)));

@@ -39,7 +39,7 @@ use workload::{Mix, Workload};
 #[derive(Parser)]
 #[command(about = "Compares profiler record and report with perf (as root)")]
 struct Args {
-    /// What is recorded, at how many samples a second: deep:HZ, nofp:HZ, nofpbig:HZ (one process, -p) and mix:HZ (system-wide)
+    /// What is recorded, at how many samples a second: deep:HZ, nofp:HZ, nofpbig:HZ, nofprust:HZ (one process, -p) and mix:HZ (system-wide)
     #[arg(
         long,
         value_delimiter = ',',
@@ -95,7 +95,8 @@ struct Plan {
 
 fn plan(text: &str) -> Result<Plan> {
     let (mix, hz) = text.split_once(':').unwrap_or((text, "999"));
-    let mix = Mix::named(mix).with_context(|| format!("{mix}: deep, nofp, nofpbig or mix"))?;
+    let mix =
+        Mix::named(mix).with_context(|| format!("{mix}: deep, nofp, nofpbig, nofprust or mix"))?;
     let hz = hz
         .parse()
         .with_context(|| format!("{hz} is no frequency"))?;

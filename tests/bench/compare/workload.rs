@@ -23,6 +23,8 @@ pub enum Mix {
     NoFramePointers,
     /// The same with half a KiB of stack more for each function.
     LargeFrames,
+    /// A program in Rust, whose standard library has no frame pointers either.
+    Rust,
     /// As the first, beside it short processes, and the whole system is recorded.
     Mixed,
 }
@@ -36,6 +38,7 @@ impl Mix {
             Mix::Deep => "deep",
             Mix::NoFramePointers => "nofp",
             Mix::LargeFrames => "nofpbig",
+            Mix::Rust => "nofprust",
             Mix::Mixed => "mix",
         }
     }
@@ -49,6 +52,7 @@ impl Mix {
             Mix::LargeFrames => {
                 "as deep, built without frame pointers and with large frames: stacks of 15 to 36 KiB"
             }
+            Mix::Rust => "as nofp, in Rust: trait objects, closures, 35 to 45 frames",
             Mix::Mixed => "-a; a process as of deep, and 60 short processes a second",
         }
     }
@@ -58,6 +62,7 @@ impl Mix {
             Mix::Deep,
             Mix::NoFramePointers,
             Mix::LargeFrames,
+            Mix::Rust,
             Mix::Mixed,
         ];
         all.into_iter().find(|one| one.name() == name)
@@ -69,6 +74,7 @@ impl Mix {
             Mix::Deep | Mix::Mixed => "paths",
             Mix::NoFramePointers => "paths_nofp",
             Mix::LargeFrames => "paths_nofpbig",
+            Mix::Rust => RUST,
         }
     }
 }
@@ -83,6 +89,8 @@ const PROGRAMS: [(&str, &str, [&str; 2], &str); 4] = [
     ("paths_nofpbig", "paths.c", WITHOUT, "-DPAD=512"),
     ("shorts", "shorts.c", WITH, "-O2"),
 ];
+/// Built by rustc.
+const RUST: &str = "paths_rust";
 /// The function that each thread begins with: a stack without it was cut.
 pub const ROOT: &str = "lane";
 /// As `lanes.h` has it.
@@ -103,6 +111,19 @@ pub fn build(work: &Path) -> Result<()> {
             .context("gcc cannot be run: make deps")?;
         ensure!(status.success(), "{program} cannot be built");
     }
+    let status = Command::new("rustc")
+        .args([
+            "--edition=2024",
+            "-O",
+            "-C",
+            "force-frame-pointers=no",
+            "-o",
+        ])
+        .arg(work.join(RUST))
+        .arg(sources.join("paths.rs"))
+        .status()
+        .context("rustc cannot be run")?;
+    ensure!(status.success(), "{RUST} cannot be built");
     Ok(())
 }
 

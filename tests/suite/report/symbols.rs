@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use bprof::event::MappedKind;
+use bprof::capture::CaptureWriter;
+use bprof::event::{MappedKind, Timestamp};
+use bprof::format::header::Header;
 
-use super::fixture::{BASE, Bench, Elf, LEN, Run, Scene, Taken, hits, memory};
+use super::fixture::{BASE, Bench, Elf, LEN, Run, Scene, Taken, header, hits, memory};
 
 /// Folded stacks of a capture, by what is below the process.
 fn counts(bytes: &[u8], bench: &Bench) -> BTreeMap<String, u64> {
@@ -283,8 +285,15 @@ fn code_without_names_of_two_files_of_one_name_is_told_apart() {
         Elf::with(&bench.path(dir), "srv", "gcc", &source, &["-s", &id])
     };
     let (one, two) = (program("one", "11223344"), program("two", "a1b2c3d4"));
-    let scene = |elves: &[&Elf]| {
-        let mut s = Scene::new();
+    let scene = |start: u64, elves: &[&Elf]| {
+        let header = Header {
+            boot_id: "a boot".to_owned(),
+            start_time: Timestamp(start),
+            ..header()
+        };
+        let mut s = Scene {
+            writer: CaptureWriter::create(Vec::new(), &header).unwrap(),
+        };
         for (i, elf) in elves.iter().enumerate() {
             let pid = 42 + i as u32;
             let p = s.process(pid, 100);
@@ -297,17 +306,17 @@ fn code_without_names_of_two_files_of_one_name_is_told_apart() {
         }
         s.finish()
     };
-    let both = counts(&scene(&[&one, &two, &one]), &bench);
+    let both = counts(&scene(1, &[&one, &two]), &bench);
     let label = |label: &str, count| (label.to_owned(), count);
-    let expected = [label("[srv#a1b2c3d+0x10]", 1), label("[srv+0x10]", 2)];
+    let expected = [label("[srv#a1b2c3d+0x10]", 1), label("[srv+0x10]", 1)];
     assert_eq!(both, expected.into());
     // By itself it needs no mark; beside the other one, in one file, it does.
     assert_eq!(
-        counts(&scene(&[&two]), &bench),
+        counts(&scene(1, &[&two]), &bench),
         [label("[srv+0x10]", 1)].into()
     );
-    let parts = [("a.bprof", &one), ("b.bprof", &two)];
-    let parts = parts.map(|(name, elf)| bench.capture(name, &scene(&[elf])));
+    let parts = [("a.bprof", 1, &one), ("b.bprof", 2, &two)];
+    let parts = parts.map(|(name, start, elf)| bench.capture(name, &scene(start, &[elf])));
     let merged = bench.path("merged.bprof");
     let [a, b] = parts.each_ref().map(|path| path.as_os_str());
     Run::of(&mut super::fixture::subcommand(

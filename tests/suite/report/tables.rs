@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 
 use bprof::capture::CaptureWriter;
-use bprof::event::sample_flags;
+use bprof::event::{BuildId, MappedFile, sample_flags};
 use bprof::format::header::{EventInfo, Sampling};
 
 use crate::golden::of_version;
@@ -124,6 +125,37 @@ fn a_closed_pipe_is_quiet_for_programs_too() {
         let run = Run::from(child.wait_with_output().unwrap());
         assert_eq!(run.code, Some(0), "{view:?}: {}", run.err);
         assert!(!run.err.contains("profiler: cannot"), "{}", run.err);
+    }
+}
+
+/// Where the program is gone, what it did before is in one row, and that its functions were not there before is no finding.
+#[test]
+fn names_of_one_side_only_are_told() {
+    let bench = Bench::new();
+    let offset = bench.elf.offset("leaf");
+    let here = bench.elf.mapped();
+    let gone = MappedFile {
+        build_id: BuildId::new(&[7; 20]),
+        ..here.clone()
+    };
+    let capture = |name, file| bench.capture(name, &Scene::of(file, [offset; 9]).finish());
+    let (with, without) = (
+        capture("with.bprof", &here),
+        capture("without.bprof", &gone),
+    );
+    let compared = |before: &Path, after: &Path| {
+        let mut command = profiler(&["--diff"]);
+        Run::of(command.arg(before).arg(after)).ok()
+    };
+    let told = "# code without names before: 100.0 % of all time in app, whose functions only seem to have grown\n";
+    let text = compared(&without, &with);
+    assert!(text.contains(told), "{text}");
+    let told = "# code without names after: 100.0 % of all time in app, whose functions only seem to have shrunk\n";
+    let text = compared(&with, &without);
+    assert!(text.contains(told), "{text}");
+    for one in [&with, &without] {
+        let text = compared(one, one);
+        assert!(!text.contains("code without names"), "{text}");
     }
 }
 
