@@ -316,7 +316,8 @@ impl Importer {
             samples => samples,
         };
         open.writer.loss(LossClass::RingFull, None, lost);
-        let others = self.lost_records.saturating_sub(lost) + self.broken;
+        let others = self.lost_records.saturating_sub(lost);
+        let others = others.saturating_add(self.broken);
         open.writer.loss(LossClass::SideBand, None, others);
         let unknown = self.processes.unknown_mappings;
         open.writer.loss(LossClass::MapsUnreadable, None, unknown);
@@ -359,7 +360,7 @@ impl Importer {
             );
         }
         let damage: Vec<String> = self.container.damage().into_iter().collect();
-        let lost = lost + self.malformed;
+        let lost = lost.saturating_add(self.malformed);
         let imported = Imported {
             samples: self.samples,
             lost,

@@ -79,8 +79,7 @@ impl<W: Write> CaptureWriter<W> {
             lost: losses
                 .iter()
                 .filter(|(k, _)| is_lost(k))
-                .map(|(_, count)| *count)
-                .sum(),
+                .fold(0u64, |sum, (_, count)| sum.saturating_add(*count)),
             ..Summary::default()
         };
         pending.losses.extend(

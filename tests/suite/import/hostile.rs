@@ -148,3 +148,40 @@ fn a_bomb_is_defused() {
         imported_now.damage
     );
 }
+
+/// Counts as large as there are go no further: neither an overflow nor a small sum that looks right.
+#[test]
+fn losses_beyond_counting_stay_beyond_counting() {
+    const LOST: u32 = 2;
+    const LOST_SAMPLES: u32 = 13;
+    for counts in [
+        [Some(u64::MAX), None],
+        [None, Some(u64::MAX)],
+        [Some(u64::MAX), Some(1)],
+        [Some(u64::MAX), Some(u64::MAX)],
+    ] {
+        let mut made = Made::default();
+        made.sample(USER, (7, 7), 100, &[MARK_USER, 0x40_0010]);
+        // Two of each, a sample and a mapping that are cut.
+        for _ in 0..2 {
+            for (kind, count) in [LOST, LOST_SAMPLES].into_iter().zip(counts) {
+                let Some(count) = count else { continue };
+                let body = match kind {
+                    LOST => [1, count].map(u64::to_le_bytes).concat(),
+                    _ => count.to_le_bytes().to_vec(),
+                };
+                made.told(kind, 0, body, (7, 7), 200);
+            }
+            made.record(9, USER, &[0; 8]);
+            made.record(10, USER, &[0; 8]);
+        }
+        let (reader, imported_now) = imported(made.file()).unwrap();
+        assert_eq!(reader.samples(), 1, "{counts:?}");
+        let samples = match counts {
+            [_, Some(1)] => 4,
+            _ => u64::MAX,
+        };
+        assert_eq!(imported_now.lost, samples, "{counts:?}");
+        assert_eq!(imported_now.left_out, 4, "{counts:?}");
+    }
+}
