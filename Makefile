@@ -97,7 +97,8 @@ fuzz: fuzz-build ## Feed hostile input to all that reads any: SECS=60 for each t
 			-print_final_stats=1 -artifact_prefix=target/fuzz/artifacts/$$1- \
 			"$$corpus" tests/fuzz/seeds/$$1 >target/fuzz/$$1.log 2>&1 \
 			&& echo "$$1: $$(awk '/number_of_executed_units/{print $$2}' target/fuzz/$$1.log) inputs, no finding" \
-			|| { tail -n 60 target/fuzz/$$1.log; echo "$$1: FAILED, see target/fuzz/artifacts" >&2; exit 1; }; \
+			|| { tail -n 60 target/fuzz/$$1.log; grep -a -A 2 -E 'panicked at|ERROR: libFuzzer' target/fuzz/$$1.log; \
+				echo "$$1: FAILED, see target/fuzz/artifacts" >&2; exit 1; }; \
 	}; export -f one; printf '%s\n' $(FUZZ_TARGETS) | xargs -P 2 -I {} bash -euo pipefail -c 'one {}'
 
 # Options of the benchmarks, as ARGS='--rounds 10': `make bench ARGS=--help` lists them.
