@@ -319,7 +319,7 @@ Examples:
   profiler report --perf-script run.bprof | inferno-collapse-perf
   profiler report --by capture --folded both.bprof   captures of a merged file apart; --capture 2: of one
 
-Options that select hold for every view and combine. Names are asked for as they are or as reports show them \
+Options that select hold for every view, and for --diff, and combine. Names are asked for as they are or as reports show them \
 ('a\\u{1b}b', odd bytes as \u{fffd}). Of an option given more than once one value has to hold, of different options \
 all. What is not of the selection is not counted, neither in shares nor in the verdict; what was lost is of the whole capture, \
 with --time of the frames of that time. A selection of nothing is an empty report that says why, with exit status 0.

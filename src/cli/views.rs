@@ -22,7 +22,8 @@ Functions and calls:
 FUNC of --callers and --callees: functions of exactly this name; without any, those whose names have it in them; without any, those \
 it matches as a regular expression. All of them are taken as one, and the report names them. A sample counts once, for the \
 outermost of recursive calls. In trees, self% is of samples taken in the function itself; a function that calls itself again and again \
-is one line, ×N; what is below 0.5 % is left out and summed up.
+is one line, ×N; what is below 0.5 % is left out and summed up (--min-percent says another share; --top N is a view of its own, of \
+functions). On a terminal that is too narrow a level of calls is one column wide, or a number.
 
 --diff compares shares of sampled CPU time, so captures may be of different length and rate, but must be of the same event. \
 Functions are joined by name and module, groups without process numbers, code without names by its file. Modules and processes whose \

@@ -64,7 +64,11 @@ fn symbol_options(args: &SymbolArgs) -> anyhow::Result<Options> {
     })
 }
 
-/// One line on stderr; a closed one is no reason to stop. Messages can have paths and names out of a capture or of files.
+/// One line on stderr, on a terminal wrapped between words; a closed one is no reason to stop. Messages can have paths and names out of a
+/// capture or of files.
 pub fn tell(message: &str) {
-    let _ = writeln!(stderr(), "profiler: {}", escaped(message));
+    const WHO: &str = "profiler: ";
+    let message = escaped(message);
+    let shown = screen::of_messages().wrapped(&message, WHO.len(), 2);
+    let _ = stderr().write_all(format!("{WHO}{shown}\n").as_bytes());
 }

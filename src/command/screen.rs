@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use crate::report::layout::{self, Style};
 
-/// Of a report.
+/// Of a report, and of all else that is printed for people.
 pub fn of_report(to_stdout: bool) -> Style {
     let terminal = to_stdout && stdout().is_terminal();
     Style {
@@ -20,12 +20,17 @@ fn takes_color() -> bool {
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes what is said of a report on standard error.
-pub fn tell_head(lines: Vec<String>) {
-    let style = Style {
+/// Of messages on standard error.
+pub fn of_messages() -> Style {
+    Style {
         width: stderr().is_terminal().then(|| width(stderr())).flatten(),
         color: false,
-    };
+    }
+}
+
+/// Writes what is said of a report on standard error.
+pub fn tell_head(lines: Vec<String>) {
+    let style = of_messages();
     let mut text = Vec::new();
     // In one piece, between what others write there; a closed one is no reason to stop.
     let _ = layout::head(lines, style, &mut text).and_then(|()| stderr().write_all(&text));

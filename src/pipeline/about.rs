@@ -13,8 +13,8 @@ use crate::profile::{About, Event};
 pub(super) fn about(reader: &Reader) -> About {
     let header = reader.header();
     let mut about = About {
-        host: header.host.clone(),
-        kernel: format!("Linux {} {}", header.kernel_release, header.arch),
+        host: host(header),
+        kernel: kernel(header),
         cpus: header.cpus_online,
         tool: header.tool.clone(),
         target: header.target.clone(),
@@ -39,6 +39,8 @@ pub(super) fn about(reader: &Reader) -> About {
         damaged_samples: 0,
         degraded: header.degraded.clone(),
         user_stacks: header.user_stacks,
+        walked: Vec::new(),
+        stack_limit: header.user_stack_limit,
         selected: None,
         shape: Vec::new(),
     };
@@ -54,6 +56,28 @@ pub(super) fn about(reader: &Reader) -> About {
         *span = (span.0.min(frame.first), span.1.max(frame.last));
     }
     about
+}
+
+/// What stands for what an imported recording does not tell.
+const UNKNOWN: &str = "?";
+
+/// What the host is called.
+pub(super) fn host(header: &Header) -> String {
+    match header.host.is_empty() {
+        true => UNKNOWN.to_owned(),
+        false => header.host.clone(),
+    }
+}
+
+/// The kernel's release and its machine.
+fn kernel(header: &Header) -> String {
+    let release = match header.kernel_release.is_empty() {
+        true => UNKNOWN,
+        false => &header.kernel_release,
+    };
+    format!("Linux {release} {}", header.arch)
+        .trim_end()
+        .to_owned()
 }
 
 /// The events sampled, by number.

@@ -7,11 +7,11 @@ use crate::event::{LossClass, Timestamp, UserStacks};
 /// Facts of the capture: where from, what was asked, how much of it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// Host name.
+    /// Host name; `?` where it is not known.
     pub host: String,
-    /// Kernel release and machine.
+    /// Kernel release and machine, as far as they are known.
     pub kernel: String,
-    /// CPUs online.
+    /// CPUs online; 0 where it is not known.
     pub cpus: u32,
     /// Program that recorded.
     pub tool: String,
@@ -47,6 +47,10 @@ pub struct About {
     pub degraded: Vec<String>,
     /// How user stacks were walked.
     pub user_stacks: UserStacks,
+    /// How they were walked in captures of one file that differ in it, one clause each.
+    pub walked: Vec<String>,
+    /// Frames at which stacks were cut; 0 where it is not known.
+    pub stack_limit: u32,
     /// What of the capture was asked for; `None`: all of it.
     pub selected: Option<Selected>,
     /// What stacks are without because it was asked for, one clause each.

@@ -37,19 +37,23 @@ pub fn text(inventory: &Inventory, style: Style, out: &mut dyn Write) -> io::Res
     );
     line(
         "host",
-        format!("{}, {}", escaped(&about.host), counted(about.cpus, "CPU")),
+        match about.cpus {
+            0 => escaped(&about.host).into_owned(),
+            cpus => format!("{}, {}", escaped(&about.host), counted(cpus, "CPU")),
+        },
     );
     let id = inventory.kernel_build_id.as_ref();
     line(
         "kernel",
         format!(
-            "Linux {} {}, {}",
-            escaped(&inventory.kernel_release),
-            escaped(&inventory.arch),
+            "{}, {}",
+            escaped(&about.kernel),
             id.map_or("no build ID".to_owned(), |id| format!("build ID {id}"))
         ),
     );
-    line("boot", escaped(&inventory.boot_id).into_owned());
+    if !inventory.boot_id.is_empty() {
+        line("boot", escaped(&inventory.boot_id).into_owned());
+    }
     for event in &about.events {
         line(
             "event",
@@ -155,14 +159,19 @@ fn shown(id: Option<&BuildId>) -> String {
     id.map_or("no build ID".to_owned(), |id| format!("build ID {id}"))
 }
 
+/// What an imported recording does not tell is `None`.
+fn known(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     format: String,
     tool: &'a str,
     file_size: u64,
-    host: &'a str,
-    boot_id: &'a str,
-    cpus: u32,
+    host: Option<&'a str>,
+    boot_id: Option<&'a str>,
+    cpus: Option<u32>,
     kernel: Kernel<'a>,
     events: Vec<Event<'a>>,
     target: &'a str,
@@ -194,8 +203,8 @@ struct Document<'a> {
 
 #[derive(Serialize)]
 struct Kernel<'a> {
-    release: &'a str,
-    arch: &'a str,
+    release: Option<&'a str>,
+    arch: Option<&'a str>,
     build_id: Option<String>,
 }
 
@@ -242,12 +251,12 @@ pub fn json(inventory: &Inventory, out: &mut dyn Write) -> io::Result<()> {
         format: format!("{major}.{minor}"),
         tool: &about.tool,
         file_size: inventory.file_size,
-        host: &about.host,
-        boot_id: &inventory.boot_id,
-        cpus: about.cpus,
+        host: known(&about.host).filter(|host| *host != "?"),
+        boot_id: known(&inventory.boot_id),
+        cpus: Some(about.cpus).filter(|cpus| *cpus > 0),
         kernel: Kernel {
-            release: &inventory.kernel_release,
-            arch: &inventory.arch,
+            release: known(&inventory.kernel_release),
+            arch: known(&inventory.arch),
             build_id: id(&inventory.kernel_build_id),
         },
         events: about

@@ -24,6 +24,24 @@ impl Style {
         }
     }
 
+    /// `text` in a colour of ANSI terminals: 31 red, 32 green, 33 yellow, ...
+    pub fn colored(self, text: &str, color: u8) -> String {
+        match self.color {
+            true => format!("\x1b[{color}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+
+    /// `text` for a line that has so many columns before it: in lines that fit the terminal, those after the first `indent` columns to
+    /// the right.
+    pub fn wrapped(self, text: &str, before: usize, indent: usize) -> String {
+        let Some(width) = self.width else {
+            return text.to_owned();
+        };
+        let room = width.saturating_sub(before.max(indent));
+        wrap(text, room).join(&format!("\n{:indent$}", ""))
+    }
+
     /// What begins and ends a title.
     pub(super) fn bold(self) -> (&'static str, &'static str) {
         match self.color {
@@ -269,6 +287,20 @@ mod tests {
         );
         assert_eq!(written("", Some(3)), "# \n");
         assert_eq!(written("中中中 b", Some(1)), "# 中中中\n#   b\n");
+    }
+
+    #[test]
+    fn messages_are_wrapped_on_terminals_and_coloured_where_colour_is_wanted() {
+        let style = |width, color| Style { width, color };
+        let text = "one two three four";
+        assert_eq!(style(None, false).wrapped(text, 10, 2), text);
+        assert_eq!(
+            style(Some(20), false).wrapped(text, 10, 2),
+            "one two\n  three four"
+        );
+        assert_eq!(style(Some(40), false).wrapped(text, 10, 2), text);
+        assert_eq!(style(None, true).colored("ok", 32), "\x1b[32mok\x1b[0m");
+        assert_eq!(style(None, false).colored("ok", 32), "ok");
     }
 
     #[test]

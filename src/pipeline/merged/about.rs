@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Part;
 use crate::capture::Reader;
+use crate::counted::noun;
 use crate::event::Timestamp;
 use crate::pipeline::selection::{no_capture, no_host};
 use crate::pipeline::{Request, about};
@@ -48,11 +49,12 @@ pub(super) fn joined_about(
     let mut ends: BTreeMap<String, ()> = BTreeMap::new();
     let mut cut = false;
     let several = parts.len() > 1;
-    let ways = abouts.iter().map(|about| about.user_stacks);
-    let walked_alike = ways
+    let stacks = abouts.iter().map(|about| about.user_stacks);
+    let walked_alike = stacks
         .clone()
-        .zip(ways.skip(1))
+        .zip(stacks.skip(1))
         .all(|(one, next)| one == next);
+    let mut ways: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (part, about) in parts.iter().zip(abouts) {
         let of = |text: &str| match several {
             true => format!("capture {} ({}): {text}", part.number, part.host),
@@ -87,10 +89,8 @@ pub(super) fn joined_about(
             .extend(about.degraded.iter().map(|text| of(text)));
         if !walked_alike {
             let way = about.user_stacks.label();
-            all.degraded.push(of(&match way {
-                Some(way) => format!("user stacks walked {way}, not as those of others"),
-                None => "how user stacks were walked is not told".to_owned(),
-            }));
+            let way = way.map_or("not told how".to_owned(), |way| format!("walked {way}"));
+            ways.entry(way).or_default().push(part.number.to_string());
         }
         match about.ended {
             Some(end) => drop(ends.insert(end, ())),
@@ -154,6 +154,11 @@ pub(super) fn joined_about(
              compare shares within one capture (--capture, --by capture)"
         ));
     }
+    let walked = ways.into_iter().map(|(way, captures)| {
+        let of = noun(captures.len(), "capture");
+        format!("{way} ({of} {})", captures.join(", "))
+    });
+    all.walked = walked.collect();
     if !cut {
         let ends: Vec<String> = ends.into_keys().collect();
         all.ended = Some(ends.join("; ")).filter(|text| !text.is_empty());

@@ -103,9 +103,9 @@ fn parts(reader: &Reader) -> Vec<Part<'_>> {
         let host = match twin {
             true => {
                 let boot: String = header.boot_id.chars().take(8).collect();
-                format!("{}#{boot}", header.host)
+                format!("{}#{boot}", one::host(header))
             }
-            false => header.host.clone(),
+            false => one::host(header),
         };
         let event = |event| common.events.iter().position(|known| known == event);
         let events = header.events.iter();

@@ -79,15 +79,24 @@ fn missing(has: CapabilitySet, wanted: &[(CapabilitySet, &'static str)]) -> Vec<
 pub(super) fn paranoid() -> Finding {
     const WHAT: &str = "perf_event_paranoid";
     match setting("kernel/perf_event_paranoid") {
-        Some(value) => Finding::ok(
-            WHAT,
-            format!("{value}; it does not bind who has CAP_PERFMON"),
-        ),
+        Some(value) => {
+            let has = rustix::thread::capabilities(None).map(|sets| sets.effective);
+            let has = has.unwrap_or(CapabilitySet::empty());
+            Finding::ok(WHAT, format!("{value}; {}", of_paranoid(has)))
+        }
         None if !std::path::Path::new("/proc/sys/kernel").exists() => {
             Finding::missing(WHAT, "/proc is not mounted here").fix("sudo mount -t proc proc /proc")
         }
         None => Finding::missing(WHAT, "this kernel has no perf events")
             .fix("run a kernel built with CONFIG_PERF_EVENTS=y"),
+    }
+}
+
+/// What `perf_event_paranoid` means to this user.
+fn of_paranoid(has: CapabilitySet) -> &'static str {
+    match missing(has, &[(CapabilitySet::PERFMON, "CAP_PERFMON")]).is_empty() {
+        true => "it does not bind this user, who has CAP_PERFMON",
+        false => "it need not be changed: CAP_PERFMON, which this user lacks, goes beyond it",
     }
 }
 
@@ -107,6 +116,17 @@ mod tests {
         assert_eq!(state(two), State::Degraded);
         assert_eq!(state(two | rest), State::Ok);
         assert_eq!(state(CapabilitySet::empty()), State::Missing);
+    }
+
+    /// Who lacks the capability is not told that the setting does not bind them.
+    #[test]
+    fn what_paranoid_means_depends_on_the_user() {
+        let told = of_paranoid(CapabilitySet::empty());
+        assert!(told.contains("which this user lacks"), "{told}");
+        for has in [CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
+            let told = of_paranoid(has);
+            assert!(told.contains("who has CAP_PERFMON"), "{told}");
+        }
     }
 
     #[test]

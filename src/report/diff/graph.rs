@@ -9,7 +9,9 @@ use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use super::changes::{Shares, changes};
 use super::stacks::{Line, Scale, Tree};
 use super::{Joined, Side};
-use crate::report::flamegraph::{Place, TALL, mended, refilled, write_empty, write_marked};
+use crate::report::flamegraph::{
+    Place, TALL, legend, mended, refilled, write_empty, write_with_legend,
+};
 use crate::report::layout::{cut_start, share};
 use crate::report::text;
 use crate::report::top::Sort;
@@ -68,8 +70,7 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         left_out.push_str("; deep: callers at the top");
     }
     options.subtitle = Some(format!(
-        "width: samples after; self time of the function, everywhere or just here: red more, blue less, grey the same or by chance; \
-         {:.1} % of before is gone{left_out}",
+        "width: samples after; colour: change of self time; {:.1} % of before is gone{left_out}",
         percent_gone(joined)
     ));
     options.bgcolors = Some(BackgroundColor::Grey);
@@ -86,7 +87,16 @@ pub fn flamegraph(joined: &Joined, out: &mut dyn Write) -> io::Result<()> {
         lines.iter().rev().map(String::as_str),
         &mut svg,
     )?;
-    write_marked(&coloured(&mended(&svg), &changed, inverted), out)
+    let legend = legend(
+        &[
+            (shade(1.0), "more"),
+            (shade(-1.0), "less"),
+            (GREY_FILL.to_owned(), "same or chance"),
+        ],
+        2,
+    );
+    let svg = coloured(&mended(&svg), &changed, inverted);
+    write_with_legend(&svg, &legend, out)
 }
 
 /// What is beyond chance: of functions all over their stacks, as the tables tell it, and of a function in one place.
@@ -271,6 +281,15 @@ mod tests {
         );
         assert!(svg.contains("rgb(255,100,100)"), "{svg}");
         assert!(svg.contains("20.0 % of before is gone</text>"), "{svg}");
+        for (color, meaning) in [
+            ("rgb(255,100,100)", "more"),
+            ("rgb(100,100,255)", "less"),
+            ("rgb(218,218,218)", "same or chance"),
+        ] {
+            let (_, legend) = svg.split_once(&format!("fill=\"{color}\"/>")).unwrap();
+            let (_, word) = legend.split_once("<tspan font-size=\"11\">").unwrap();
+            assert!(word.starts_with(&format!("{meaning}</tspan>")), "{svg}");
+        }
         let mut b = [Builder::default(), Builder::default()];
         for (b, weights) in b.iter_mut().zip([[500, 500], [800, 200]]) {
             let p = b.process("app", 7);

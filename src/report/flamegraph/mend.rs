@@ -10,7 +10,15 @@ use regex::bytes::{Captures, Regex};
 /// Rows of boxes that a screen shows, about: of more, the outermost callers are at the top.
 pub(in crate::report) const TALL: usize = 60;
 
-/// `1 sample` for its `1 samples`; and what tells how much a search has found is where the name of a box is told, which in a picture whose
+/// Where inferno tells the name of a box above the first boxes, into our legend; and where there is room for it.
+const TOLD_AT: &[u8] = b"64.00";
+const TOLD_BELOW: &[u8] = b"71.00";
+
+/// What hides the word that starts a search until the pointer finds it.
+const HIDDEN: &str = "#search { opacity:0.1; ";
+const SHOWN: &[u8] = b"#search { ";
+
+/// `1 sample` for its `1 samples`, a `Search` that can be seen; and what tells how much a search has found is where the name of a box is told, which in a picture whose
 /// first boxes are at the top is there too, not below the last one. Names, which could have either, come before what it is looked for in.
 pub(in crate::report) fn mended(svg: &[u8]) -> Cow<'_, [u8]> {
     static ONE: LazyLock<Option<Regex>> =
@@ -24,8 +32,23 @@ pub(in crate::report) fn mended(svg: &[u8]) -> Cow<'_, [u8]> {
         .ok()
     });
     let svg = match &*TOLD {
-        Some(told) => told.replace(svg, &b"$1$2$3$2\""[..]),
+        Some(told) => told.replace(svg, |found: &Captures<'_>| {
+            let part = |part| found.get(part).map_or(&b""[..], |part| part.as_bytes());
+            let at = match part(2) {
+                TOLD_AT => TOLD_BELOW,
+                at => at,
+            };
+            [part(1), at, part(3), at, b"\""].concat()
+        }),
         None => Cow::Borrowed(svg),
+    };
+    let svg = match memchr::memmem::find(&svg, HIDDEN.as_bytes()) {
+        Some(at) => {
+            let (before, after) = svg.split_at(at);
+            let after = after.get(HIDDEN.len()..).unwrap_or_default();
+            Cow::Owned([before, SHOWN, after].concat())
+        }
+        None => svg,
     };
     match &*ONE {
         Some(one) => Cow::Owned(one.replace_all(&svg, &b"(1 sample$1"[..]).into_owned()),

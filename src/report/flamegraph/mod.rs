@@ -21,9 +21,8 @@ use boxes::Boxes;
 use svg::Picture;
 
 pub use mark::is_ours;
-pub(super) use mark::write_marked;
 pub(super) use mend::{Place, TALL, mended, refilled};
-pub(super) use svg::write_empty;
+pub(super) use svg::{legend, write_empty, write_with_legend};
 
 /// What is at the bottom of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -207,6 +206,34 @@ mod tests {
             rest.split_once('"').unwrap().0.to_owned()
         };
         assert_eq!(told("matched"), told("details"));
+    }
+
+    /// What is told of a box under the pointer is not written over the legend, nor over the first box; and what starts a search can be seen.
+    #[test]
+    fn what_is_told_of_a_box_has_a_line_of_its_own() {
+        let mut b = Builder::default();
+        let p = b.process("app", 7);
+        b.row(p, &["main", "work"], 5);
+        let svg = svg_of(&b.profile, Form::Callers);
+        let number = |rest: &str, before: &str| -> f64 {
+            let (_, rest) = rest.split_once(before).unwrap();
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let (_, legend) = svg.split_once("<g id=\"legend\">").unwrap();
+        let (legend, frames) = legend.split_once("</g>").unwrap();
+        let last = legend.rsplit_once("<text").unwrap().1;
+        let legend_ends = number(last, " y=\"");
+        let (_, details) = svg.split_once("<text id=\"details\"").unwrap();
+        let details = number(details, " y=\"");
+        let first_box = number(frames.split_once("<rect").unwrap().1, " y=\"");
+        // Letters are 12 pixels high, and some go on a bit below.
+        assert!(
+            legend_ends + 3.0 <= details - 11.0,
+            "{legend_ends} {details}"
+        );
+        assert!(details + 3.0 <= first_box, "{details} {first_box}");
+        assert!(svg.contains("#search { cursor:pointer; }"), "{svg}");
+        assert!(!svg.contains("opacity:0.1"), "{svg}");
     }
 
     #[test]

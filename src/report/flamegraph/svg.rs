@@ -72,11 +72,7 @@ impl Picture<'_> {
         let mut svg = Vec::new();
         flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
         let svg = mended(&svg);
-        let at = memchr::memmem::find(&svg, FRAMES).unwrap_or(svg.len());
-        let (before, frames) = svg.split_at(at);
-        write_marked(before, out)?;
-        out.write_all(self.legend().as_bytes())?;
-        out.write_all(frames)
+        write_with_legend(&svg, &self.legend(), out)
     }
 
     /// Whether the first boxes are at the top: of deep stacks, of which there are few, one would else see only the background above them.
@@ -115,27 +111,48 @@ impl Picture<'_> {
         parts.join(", ")
     }
 
-    /// Squares and words in two rows, left of the subtitle; colours of kinds that are not there too, so that nobody looks for them.
+    /// Colours of kinds that are not there too, so that nobody looks for them.
     fn legend(&self) -> String {
-        let mut legend = String::from("<g id=\"legend\">");
-        for (i, kind) in Kind::ALL.into_iter().enumerate() {
-            let (x, y) = (10 + i % 3 * 62, 44 + i / 3 * 14);
-            legend.push_str(&format!(
-                "<rect x=\"{x}\" y=\"{}\" width=\"9\" height=\"9\" fill=\"{}\"/>\
-                 <text x=\"{}\" y=\"{y}\"><tspan font-size=\"11\">{}</tspan></text>",
-                y - 8,
-                css(kind.middle()),
-                x + 12,
-                kind.label(self.group)
-            ));
-        }
-        legend.push_str("</g>");
-        legend
+        let kinds = Kind::ALL.into_iter();
+        let entries: Vec<_> = kinds
+            .map(|kind| (css(kind.middle()), kind.label(self.group)))
+            .collect();
+        legend(&entries, 3)
     }
 
     fn empty(&self, out: &mut dyn Write) -> io::Result<()> {
         write_empty(&self.title(), "no samples", out)
     }
+}
+
+/// Squares of colours and what they stand for, left of the subtitle, so many in a row. Two rows end above the line that tells the name
+/// of a box.
+pub(in crate::report) fn legend(entries: &[(String, &str)], in_a_row: usize) -> String {
+    let mut legend = String::from("<g id=\"legend\">");
+    for (i, (color, label)) in entries.iter().enumerate() {
+        let (x, y) = (10 + i % in_a_row * 62, 40 + i / in_a_row * 13);
+        legend.push_str(&format!(
+            "<rect x=\"{x}\" y=\"{}\" width=\"9\" height=\"9\" fill=\"{color}\"/>\
+             <text x=\"{}\" y=\"{y}\"><tspan font-size=\"11\">{label}</tspan></text>",
+            y - 8,
+            x + 12,
+        ));
+    }
+    legend.push_str("</g>");
+    legend
+}
+
+/// Writes a picture of inferno's, marked and with a legend.
+pub(in crate::report) fn write_with_legend(
+    svg: &[u8],
+    legend: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let at = memchr::memmem::find(svg, FRAMES).unwrap_or(svg.len());
+    let (before, frames) = svg.split_at(at);
+    write_marked(before, out)?;
+    out.write_all(legend.as_bytes())?;
+    out.write_all(frames)
 }
 
 /// A picture of nothing, which says so.

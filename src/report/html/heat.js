@@ -8,6 +8,8 @@ const HEAT = {
 };
 /** The widest a column is drawn. */
 const WIDEST = 40;
+/** Pixels of a heat map of few columns, where there is room. */
+const NARROWEST = 480;
 
 function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
@@ -57,7 +59,7 @@ class HeatMap {
   resize() {
     const room = this.canvas.parentElement.clientWidth - this.canvas.offsetLeft + this.canvas.parentElement.offsetLeft;
     const scale = devicePixelRatio || 1;
-    this.width = Math.max(40, Math.min(room, this.columns * WIDEST));
+    this.width = Math.max(40, Math.min(room, Math.max(this.columns * WIDEST, NARROWEST)));
     this.height = Math.max(100, this.rows * 3);
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.height}px`;
@@ -83,12 +85,20 @@ class HeatMap {
     const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500];
     const wanted = this.columns / Math.max(1, this.width / 70);
     const step = steps.find((step) => step >= wanted) ?? Math.ceil(wanted);
+    // The end has a label too, which those before it leave room for.
+    const pixels = (columns) => (columns / this.columns) * this.width;
     for (let column = 0; column < this.columns; column += step) {
+      if (column > 0 && pixels(this.columns - column) < 90) continue;
       const label = document.createElement("span");
       label.textContent = `${seconds(column * span)} s`;
-      label.style.left = `${(column / this.columns) * this.width}px`;
+      label.style.left = `${pixels(column)}px`;
       x.append(label);
     }
+    const end = document.createElement("span");
+    end.textContent = `${seconds(this.columns * span)} s`;
+    end.style.left = `${this.width}px`;
+    end.style.transform = "translateX(-100%)";
+    if (this.width >= 90) x.append(end);
     const legend = document.getElementById("heat-legend");
     const bar = document.createElement("canvas");
     [bar.width, bar.height] = [256, 1];

@@ -19,6 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use sha2::{Digest, Sha256};
 
+use crate::counted::counted;
 use crate::profile::{About, By, Names, Naming, SampleView};
 
 use super::sample_tree::SampleTree;
@@ -120,8 +121,10 @@ impl Collector {
                 "target" => out.write_all(title(&about.target).as_bytes())?,
                 "host" => out.write_all(title(&about.host).as_bytes())?,
                 "facts" => out.write_all(text::html(&facts(about)).as_bytes())?,
-                "open" if needs_attention(about) => out.write_all(b" open")?,
-                "outcome" => out.write_all(text::html(&verdict::completeness(about)).as_bytes())?,
+                "attention" if needs_attention(about, naming) => {
+                    out.write_all(b" class=\"attention\"")?;
+                }
+                "outcome" => out.write_all(text::html(&outcome(about, naming)).as_bytes())?,
                 "verdict" => {
                     for line in &lines {
                         write!(out, "<li>{}</li>", text::html(line))?;
@@ -163,11 +166,39 @@ fn facts(about: &About) -> String {
     facts.join(", ")
 }
 
+/// The line that opens to all of the verdict: whether the capture is whole, and what of it is not.
+fn outcome(about: &About, naming: &Naming) -> String {
+    let mut parts = vec![verdict::completeness(about)];
+    parts.extend(lacks(about, naming));
+    parts.join("; ")
+}
+
+/// What a reader of the page is to know first, a clause each. How complete the capture is has a line of its own.
+fn lacks(about: &About, naming: &Naming) -> Vec<String> {
+    let mut lacks = Vec::new();
+    if about.lost > 0 {
+        lacks.push(format!("{} lost", counted(about.lost, "sample")));
+    }
+    if let Some(truncated) = about.truncated.filter(|n| *n > 0) {
+        lacks.push(format!(
+            "truncated stacks in {}",
+            counted(truncated, "sample")
+        ));
+    }
+    if !about.degraded.is_empty() {
+        lacks.push("recording was degraded".to_owned());
+    }
+    if verdict::warning(naming).is_some()
+        && let Some(percent) = naming.user_percent()
+    {
+        lacks.push(format!("only {percent:.1} % of the user frames have names"));
+    }
+    lacks
+}
+
 /// Whether what a page shows is not all there was.
-fn needs_attention(about: &About) -> bool {
-    let truncated = about.truncated.unwrap_or(0);
-    let lacks = about.is_damaged() || about.ended.is_none();
-    lacks || about.lost > 0 || truncated > 0 || !about.degraded.is_empty()
+fn needs_attention(about: &About, naming: &Naming) -> bool {
+    about.is_damaged() || about.ended.is_none() || !lacks(about, naming).is_empty()
 }
 
 /// As a policy names a script or a style.
@@ -230,6 +261,42 @@ mod tests {
             let found = contrast(&stops[..7], &color("empty"));
             assert!(found >= heat, "{scheme}: one sample on none {found:.2}");
         }
+    }
+
+    /// What lacks is in one line, so that the graph is on the first screen.
+    #[test]
+    fn what_lacks_is_a_line_that_opens() {
+        let page = |about: &About, naming: &Naming| {
+            let mut out = Vec::new();
+            Collector::default().write(about, naming, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let whole = About {
+            ended: Some("the time asked for".into()),
+            truncated: Some(0),
+            ..About::default()
+        };
+        let good = page(&whole, &Naming::default());
+        let summary = "<summary>capture: complete, ended by the time asked for</summary>";
+        assert!(good.contains("<details id=\"verdict\">") && good.contains(summary));
+        let lacking = About {
+            lost: 3,
+            truncated: Some(1),
+            degraded: vec!["no kernel symbols".into()],
+            ..whole
+        };
+        let naming = Naming {
+            user_named: 1,
+            user_total: 4,
+            ..Naming::default()
+        };
+        let bad = page(&lacking, &naming);
+        assert!(bad.contains("<details id=\"verdict\" class=\"attention\">"));
+        assert!(bad.contains(
+            "<summary>capture: complete, ended by the time asked for; 3 samples lost; truncated stacks in 1 sample; \
+             recording was degraded; only 25.0 % of the user frames have names</summary>"
+        ));
+        assert!(page(&About::default(), &Naming::default()).contains(" class=\"attention\""));
     }
 
     #[test]

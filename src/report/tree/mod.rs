@@ -3,9 +3,11 @@
 //! ```text
 //! walk   stacks -> nodes merged by function, heaviest first, small ones left out and counted
 //! text   nodes for people, chains of single calls in one column        data   JSON, CSV
+//!   lines  how levels are drawn in the width there is
 //! ```
 
 mod data;
+mod lines;
 mod text;
 mod walk;
 

@@ -2,20 +2,17 @@
 
 use std::io::{self, Write};
 
-use unicode_width::UnicodeWidthStr;
-
-use super::walk::{Inlined, Label, Node, Sums, Walk};
+use super::lines::{Guides, Lines};
+use super::walk::{Sums, Walk};
 use super::{Of, Options};
 use crate::counted::{are, counted};
-use crate::profile::{NameId, Names, Profile};
-use crate::report::layout::{self, Style, fit_name, percent};
-use crate::report::weights::Functions;
-use crate::report::{text, verdict};
+use crate::profile::Profile;
+use crate::report::layout::{self, percent};
+use crate::report::verdict;
 
-/// Columns that names keep on a terminal, however deep they are.
-const NAME_MIN: usize = 32;
-/// Columns of branches where no terminal asks for less: what is deeper is not drawn further to the right.
-const BRANCHES_MAX: usize = 240;
+/// What is said where levels are numbers.
+const NUMBERED: &str = "the tree is too deep to be drawn in this width, so levels are numbers: each line hangs below the nearest one above that has a \
+                        smaller number, and lines without a number go on with the chain above";
 
 /// Writes the verdict and the tree.
 pub fn write(
@@ -33,10 +30,13 @@ pub fn write(
         Ok(())
     })?;
     lines.flush();
-    layout::head(about(of, options, walk.sums()), options.style, out)?;
-    let (bold, end) = options.style.bold();
-    writeln!(out, "{bold}{}{end}", lines.title())?;
-    out.write_all(lines.out.as_bytes())
+    let guides = lines.guides();
+    let mut about = about(of, options, walk.sums());
+    if let Guides::Numbers(_) = guides {
+        about.push(NUMBERED.to_owned());
+    }
+    layout::head(about, options.style, out)?;
+    lines.write(guides, out)
 }
 
 /// What the tree is of, and what it is without.
@@ -75,201 +75,14 @@ fn about(of: Of<'_>, options: Options, sums: Sums) -> Vec<String> {
     lines
 }
 
-struct Lines<'a> {
-    names: &'a Names,
-    of: Of<'a>,
-    style: Style,
-    min_percent: f64,
-    base: u64,
-    /// Columns of the counts.
-    digits: usize,
-    /// By level of branches: more of them follow.
-    more: Vec<bool>,
-    /// By depth: the module.
-    modules: Vec<Option<NameId>>,
-    /// The line of the node before, of which there may be more.
-    last: Option<Line>,
-    out: String,
-}
-
-/// A function, once or calling itself.
-struct Line {
-    function: Option<u32>,
-    inlined: Inlined,
-    times: usize,
-    /// `None` where it goes on with a chain.
-    total: Option<u64>,
-    own: u64,
-    share: f64,
-    branches: String,
-    name: String,
-    module: Option<String>,
-}
-
-impl<'a> Lines<'a> {
-    fn new(profile: &'a Profile, of: Of<'a>, options: Options, sums: Sums) -> Lines<'a> {
-        Lines {
-            names: &profile.names,
-            of,
-            style: options.style,
-            min_percent: options.min_percent,
-            base: sums.base,
-            digits: sums.base.to_string().len().max("samples".len()),
-            more: Vec::new(),
-            modules: Vec::new(),
-            last: None,
-            out: String::new(),
-        }
-    }
-
-    /// Whether samples can be taken in a node itself.
-    fn has_own(&self) -> bool {
-        !matches!(self.of, Of::Callers(_))
-    }
-
-    fn title(&self) -> String {
-        let own = if self.has_own() { "    self%" } else { "" };
-        format!("{:>1$}   total%{own}", "samples", self.digits)
-    }
-
-    fn add(&mut self, functions: &Functions, node: Node<'_>) {
-        let branches = self.branches(node);
-        let (name, module) = self.name(functions, node);
-        let function = match node.label {
-            Label::Function(number) => Some(number),
-            _ => None,
-        };
-        if let Some(last) = &mut self.last
-            && node.joins
-            && function.is_some()
-            && last.function == function
-        {
-            last.times += 1;
-            last.inlined = last.inlined.and(node.inlined);
-            last.own = node.own;
-            return;
-        }
-        self.flush();
-        self.last = Some(Line {
-            function,
-            inlined: node.inlined,
-            times: 1,
-            total: (!node.joins).then_some(node.total),
-            own: node.own,
-            branches,
-            name,
-            module,
-            share: percent(node.total, self.base),
-        });
-    }
-
-    /// Writes the line that waits for more of the same function.
-    fn flush(&mut self) {
-        let Some(of) = self.last.take() else { return };
-        let (start, end) = self.style.tint(of.share);
-        let digits = self.digits;
-        let mut line = match of.total {
-            // As many as the node before.
-            None => format!("{:digits$}{:9}", "", ""),
-            Some(total) => format!("{total:>digits$}  {:>6.2}%", of.share),
-        };
-        if self.has_own() {
-            line.push_str(&match of.own {
-                0 => format!("{:9}", ""),
-                own => format!("  {:>6.2}%", percent(own, self.base)),
-            });
-        }
-        let mut times = match of.times {
-            1 => String::new(),
-            times => format!(" ×{times}"),
-        };
-        times.push_str(match of.inlined {
-            Inlined::No => "",
-            Inlined::Partly => " (partly inlined)",
-            Inlined::Yes => " (inlined)",
-        });
-        let room = self
-            .style
-            .width
-            .map(|width| width.saturating_sub(line.width() + 2));
-        // The last branches say where a deep node is; those before are for the nodes above.
-        let wanted = (of.name.width() + times.width()).min(NAME_MIN);
-        let most = room.map_or(BRANCHES_MAX, |room| room.saturating_sub(wanted).max(8));
-        let mut shown = of.branches;
-        let used = shown.chars().count();
-        if used > most {
-            let kept = shown.chars().skip(used - (most - 1));
-            shown = std::iter::once('…').chain(kept).collect();
-        }
-        let left = room.map_or(usize::MAX, |room| {
-            let used = shown.chars().count() + times.width();
-            room.saturating_sub(used).max(8)
-        });
-        let (dim, plain) = self.style.dim();
-        let name = fit_name(&of.name, left);
-        if let Some(module) = of.module
-            && name.width() + module.width() + 2 <= left
-        {
-            times.push_str(&format!("  {dim}{module}{plain}"));
-        }
-        let line = format!("{start}{line}{end}  {dim}{shown}{plain}{start}{name}{end}{times}");
-        self.out.push_str(line.trim_end());
-        self.out.push('\n');
-    }
-
-    /// The lines that lead to the node.
-    fn branches(&mut self, node: Node<'_>) -> String {
-        let mut out = String::new();
-        self.more.resize(node.level + 1, false);
-        if !node.joins
-            && let Some(more) = self.more.get_mut(node.level)
-        {
-            *more = !node.is_last;
-        }
-        for (level, more) in self.more.iter().enumerate().skip(1) {
-            let here = level == node.level && !node.joins;
-            out.push_str(match (here, more) {
-                (true, true) => "├─ ",
-                (true, false) => "└─ ",
-                (false, true) => "│  ",
-                (false, false) => "   ",
-            });
-        }
-        out
-    }
-
-    /// What the node is called, and its module where that is not its caller's.
-    fn name(&mut self, functions: &Functions, node: Node<'_>) -> (String, Option<String>) {
-        let name = match node.label {
-            Label::All => "all".to_owned(),
-            Label::Group(name) => text::escaped(name).into_owned(),
-            Label::Asked => self
-                .of
-                .found()
-                .map_or_else(String::new, |found| found.title()),
-            Label::LeftOut(count) => format!("… {count} below {} %", self.min_percent),
-            Label::Function(number) => {
-                text::escaped(functions.text(self.names, number).0).into_owned()
-            }
-        };
-        self.modules.resize(node.depth, None);
-        let module = match node.label {
-            Label::Function(number) => functions.get(number).map(|(_, module)| module),
-            _ => None,
-        };
-        let before = self.modules.last().copied().flatten();
-        self.modules.push(module);
-        let other = module.filter(|module| before != Some(*module));
-        let other = other.map(|module| text::escaped(self.names.text(module)).into_owned());
-        (name, other.filter(|module| !module.is_empty()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr;
+
     use super::*;
     use crate::profile::FrameKind;
     use crate::report::callers::find;
+    use crate::report::layout::Style;
     use crate::report::text::tests_support::Builder;
 
     fn profile() -> Profile {

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! samples  how many, what they count for, why there are none      naming  which frames have names, and what lacks
+//! losses   what was lost, left out or cut, and why
 //! ```
 
+mod losses;
 mod naming;
 mod samples;
 
@@ -15,8 +17,10 @@ use crate::profile::{About, Naming, Profile, counted_event};
 use super::text::escaped;
 use crate::counted::{are, counted};
 
+pub use losses::losses;
+use losses::{is_of_unwinding, truncated};
 pub use naming::{naming, warning};
-use samples::{counting_for, in_samples, no_samples};
+use samples::{counting_for, no_samples};
 pub(super) use samples::{samples, shown};
 
 /// Damaged places that are listed.
@@ -57,10 +61,13 @@ fn several_events(about: &About) -> Option<String> {
 pub fn opening(about: &About) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "host: {}, {}, {}; recorded by {}",
+            "host: {}, {}{}; recorded by {}",
             escaped(&about.host),
             escaped(&about.kernel),
-            counted(about.cpus, "CPU"),
+            match about.cpus {
+                0 => String::new(),
+                cpus => format!(", {}", counted(cpus, "CPU")),
+            },
             escaped(&about.tool)
         ),
         format!(
@@ -101,6 +108,9 @@ pub fn opening(about: &About) -> Vec<String> {
 
 /// How user stacks were walked, and what that misses without a word.
 fn user_stacks(about: &About) -> Option<String> {
+    if !about.walked.is_empty() {
+        return Some(format!("user stacks: {}", about.walked.join(", ")));
+    }
     let way = about.user_stacks.label()?;
     let misses = match about.user_stacks {
         UserStacks::FramePointers => {
@@ -140,10 +150,9 @@ pub fn selection(about: &About) -> Vec<String> {
     lines
 }
 
-/// How many stacks are cut, as soon as they are counted.
-fn truncated(about: &About) -> Option<String> {
-    let count = about.truncated?;
-    Some(format!("truncated stacks: {}", in_samples(count)))
+/// Whether another recorder has made it.
+fn is_imported(about: &About) -> bool {
+    about.tool.contains("imported by profiler")
 }
 
 /// What only the end knows, of views that begin before all samples were read: their opening goes without it.
@@ -162,7 +171,7 @@ pub fn closing(about: &About, named: &Naming) -> Vec<String> {
 
 /// Whether stacks were walked by unwind information, as far as it shows, or by another recorder, which has options of its own.
 fn is_unwound(about: &About) -> bool {
-    if about.tool.contains("imported by profiler") {
+    if is_imported(about) {
         return true;
     }
     match about.user_stacks {
@@ -172,37 +181,6 @@ fn is_unwound(about: &About) -> bool {
     }
     let mut classes = about.losses.iter();
     classes.any(|(class, count)| *count > 0 && is_of_unwinding(*class))
-}
-
-/// What was lost or left out, by cause.
-pub fn losses(about: &About) -> Vec<String> {
-    let dated = about.selected.as_ref().is_some_and(|s| s.lost.is_some());
-    let when = if dated {
-        " in the frames of that time"
-    } else {
-        ""
-    };
-    let list = |title: &str, pick: fn(LossClass) -> bool| {
-        let causes: Vec<String> = about
-            .losses
-            .iter()
-            .filter(|(class, count)| **count > 0 && pick(**class))
-            .map(|(class, count)| format!("{} {count}", class.label()))
-            .collect();
-        (!causes.is_empty()).then(|| format!("{title}{when}: {}", causes.join(", ")))
-    };
-    let lost = list("lost by cause", LossClass::is_lost_sample);
-    let other = list("left out or missing", |c| {
-        !c.is_lost_sample() && !is_truncation(c) && !is_of_unwinding(c)
-    });
-    let ended = list(
-        "user stacks that could not be walked to the root",
-        LossClass::is_unwind_end,
-    );
-    let partly = list("user stacks walked in part", |c| {
-        c == LossClass::UnwindFramePointer
-    });
-    [lost, other, ended, partly].into_iter().flatten().collect()
 }
 
 /// A warning where nothing was selected, which is not to be taken for an idle machine.
@@ -229,14 +207,6 @@ pub(super) fn wall_second(about: &About, time: Timestamp) -> String {
         Ok(wall) => wall.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
         Err(_) => wall_time(about, time),
     }
-}
-
-fn is_of_unwinding(class: LossClass) -> bool {
-    class.is_unwind_end() || class == LossClass::UnwindFramePointer
-}
-
-fn is_truncation(class: LossClass) -> bool {
-    matches!(class, LossClass::UserTruncated | LossClass::KernelTruncated)
 }
 
 fn events(about: &About) -> String {
@@ -293,7 +263,7 @@ mod tests {
     use super::*;
     use crate::profile::Event;
 
-    pub(super) fn about() -> About {
+    pub(in crate::report::verdict) fn about() -> About {
         About {
             host: "web1".into(),
             kernel: "Linux 6.18.0 x86_64".into(),
@@ -315,6 +285,7 @@ mod tests {
             ]
             .into(),
             truncated: Some(3),
+            stack_limit: 127,
             ended: Some("the time asked for".into()),
             ..About::default()
         }
@@ -331,30 +302,32 @@ mod tests {
                 "samples: 900; lost: 100 (10.0 % of those taken)",
                 "lost by cause: ring full 100",
                 "left out or missing: idle 7",
-                "truncated stacks: in 3 samples",
+                "truncated stacks: in 3 samples: deeper than 127 frames (kernel.perf_event_max_stack can be raised before recording)",
                 "capture: complete, ended by the time asked for",
             ]
         );
     }
 
+    /// An imported recording may not tell of which machine it is; merged captures may have been walked in several ways.
     #[test]
-    fn why_walks_of_stacks_ended() {
-        let mut about = about();
-        about.losses = [
-            (LossClass::UnwindNoInfo, 4),
-            (LossClass::UnwindWindow, 2),
-            (LossClass::UnwindFramePointer, 9),
-            (LossClass::Idle, 7),
-        ]
-        .into();
+    fn what_is_not_known_is_not_shown_as_nothing() {
+        let about = About {
+            host: "?".into(),
+            kernel: "Linux ?".into(),
+            cpus: 0,
+            walked: vec![
+                "walked by unwind information (capture 1)".into(),
+                "not told how (captures 2, 3)".into(),
+            ],
+            ..about()
+        };
+        let lines = opening(&about);
+        assert_eq!(lines[0], "host: ?, Linux ?; recorded by bprof 0.1.0");
         assert_eq!(
-            losses(&about),
-            [
-                "left out or missing: idle 7",
-                "user stacks that could not be walked to the root: no unwind info 4, stack window 2",
-                "user stacks walked in part: by frame pointers through generated code 9",
-            ]
+            lines[2],
+            "user stacks: walked by unwind information (capture 1), not told how (captures 2, 3)"
         );
+        assert!(lines.iter().all(|line| !line.starts_with("degraded")));
     }
 
     /// Lost samples count for what they would have counted for, so they are compared with weights.

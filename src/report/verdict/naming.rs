@@ -4,7 +4,7 @@ use crate::counted::counted;
 use crate::profile::{Naming, Reason};
 use crate::report::text::escaped;
 
-use super::in_samples;
+use super::samples::in_samples;
 
 /// Files without names that are listed.
 const FILES: usize = 5;
