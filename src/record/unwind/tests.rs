@@ -287,7 +287,8 @@ proptest! {
         for offset in (0..size).step_by(3) {
             let Some(address) = tables.address_at(offset) else { continue };
             let _ = tables.may_follow_call(address);
-            let _ = tables.row(address, &mut context, |row, bytes, is_signal| {
+            let _ = tables.row(address, &mut context, |row, bytes, entry| {
+                let is_signal = entry.is_signal;
                 if let rule::Step::Rule(rule) = rule::compile(row, bytes) {
                     let mut registers = copy.registers();
                     if rule.apply(&mut registers, &copy).is_ok() {
