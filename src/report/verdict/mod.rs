@@ -363,7 +363,7 @@ mod tests {
             [
                 "left out or missing: idle 7",
                 "user stacks that could not be walked to the root: no unwind info 4, stack window 2",
-                "user stacks walked in part: by frame pointers through generated code 9",
+                "user stacks walked in part: by frame pointers through code without unwind info 9",
             ]
         );
     }

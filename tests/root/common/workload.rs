@@ -122,6 +122,16 @@ pub const FAULTS_STATIC: Program = program(
     "faults_static",
     without_frame_pointers!("-static", "-no-pie"),
 );
+#[cfg(target_arch = "x86_64")]
+pub const RETURNS: Program = program("returns.c", "returns", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const RETURNS_STATIC: Program = program(
+    "returns.c",
+    "returns_static",
+    without_frame_pointers!("-static", "-no-pie"),
+);
+#[cfg(target_arch = "x86_64")]
+pub const SWITCHES_GO: Program = program("switches.go", "switches_go", &[]);
 /// For debuggers only.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_DEBUG_FRAME: Program = program(
