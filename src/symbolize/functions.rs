@@ -5,7 +5,8 @@
 //! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
 //! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
 //!
-//! Stubs of procedure linkage tables are functions too: `memcpy@plt`.
+//! Stubs of procedure linkage tables are functions too: `memcpy@plt`. Functions of Go are also those of its own table, which says
+//! less than a symbol does: `main.apply[...]`.
 
 mod near;
 mod plt;
@@ -16,6 +17,7 @@ use object::read::{ReadRef, Symbol};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 use super::flat::Flat;
+use crate::elf_file::go::GoFunctions;
 use crate::format::aid::Load;
 use crate::format::limits;
 
@@ -86,6 +88,7 @@ impl FunctionTable {
             let _ = table.read(*image);
         }
         table.add_stubs(&images, None);
+        table.add_go(&images, None);
         table.build();
         table
     }
@@ -172,6 +175,47 @@ impl FunctionTable {
                 // A symbol of the same bytes says more.
                 rank: (true, u8::MAX, true),
             });
+        }
+    }
+
+    /// Adds what Go knows of its functions: all of them, or those that begin last before `wanted` addresses, which ascend.
+    fn add_go(&mut self, images: &[&[u8]], wanted: Option<&[u64]>) {
+        for image in images {
+            let Some(functions) = GoFunctions::of(image) else {
+                continue;
+            };
+            let all: Box<dyn Iterator<Item = _>> = match wanted {
+                None => Box::new(functions.iter()),
+                Some(wanted) => {
+                    let mut last = None;
+                    let found = wanted.iter().filter_map(|at| functions.last_before(*at));
+                    Box::new(found.filter(move |f| last.replace(f.start) != Some(f.start)))
+                }
+            };
+            // Each has a name of its own: all of them are not longer than the file.
+            let mut left = image.len();
+            for function in all {
+                let name = String::from_utf8_lossy(functions.name(&function));
+                let at = self.text.len();
+                let (Some(rest), Some(end)) =
+                    (left.checked_sub(name.len()), at.checked_add(name.len()))
+                else {
+                    break;
+                };
+                if name.is_empty() || end > u32::MAX as usize {
+                    continue;
+                }
+                left = rest;
+                self.text.push_str(&name);
+                self.functions.push(Function {
+                    start: function.start,
+                    end: functions.end(&function),
+                    name: (at as u32, end as u32),
+                    sized: true,
+                    // A symbol of the same bytes says more.
+                    rank: (true, u8::MAX, true),
+                });
+            }
         }
     }
 
