@@ -8,10 +8,11 @@
 //! Stubs of procedure linkage tables are functions too: `memcpy@plt`. Functions of Go are also those of its own table, which says
 //! less than a symbol does: `main.apply[...]`.
 
+mod names;
 mod near;
 mod plt;
 
-use std::fmt::{self, Write};
+pub use names::demangle;
 
 use object::read::{ReadRef, Symbol};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
@@ -333,44 +334,8 @@ pub fn address_of(loads: &[Load], offset: u64) -> Option<u64> {
     Some(load.vaddr.wrapping_add(offset - load.offset))
 }
 
-/// Longer names, as written out, stay as they are in the file: a short one can stand for gigabytes.
-const MAX_DEMANGLED: usize = 1 << 16;
-
-/// `name` as its source has it, for C++ and Rust; others as they are.
-pub fn demangle(name: &str) -> String {
-    if let Some(function) = name.strip_suffix(PLT) {
-        return demangle(function) + PLT;
-    }
-    let mut text = Bounded(String::new());
-    let written = if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        write!(text, "{rust:#}").is_ok()
-    } else if name.starts_with("_Z")
-        // Other names are types to the demangler: `a` is `signed char`.
-        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
-    {
-        let options = cpp_demangle::DemangleOptions::default();
-        cpp.structured_demangle(&mut text, &options).is_ok()
-    } else {
-        false
-    };
-    if written { text.0 } else { name.to_owned() }
-}
-
 /// Marks the stub that jumps to a function.
 const PLT: &str = "@plt";
-
-/// Text that does not grow beyond [`MAX_DEMANGLED`].
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if self.0.len().saturating_add(part.len()) > MAX_DEMANGLED {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(part);
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -426,41 +391,5 @@ mod tests {
         assert_eq!(name(0x30), None);
         assert_eq!(name(0x47), Some("c"));
         assert_eq!(name(0x48), None);
-    }
-
-    /// Each template argument names the one before it twice.
-    #[test]
-    fn a_name_that_stands_for_gigabytes_stays_as_it_is() {
-        let doubled = |levels: usize| {
-            let digit = |n: usize| std::char::from_digit(n as u32, 36).unwrap();
-            let digit = |n: usize| digit(n).to_ascii_uppercase();
-            let mut name = "_Z1fSt4pairIiiE".to_owned();
-            // Substitution S_ is `std::pair`, S0_ the first pair, and each further pair adds one.
-            for level in 0..levels {
-                let before = digit(level);
-                name.push_str(&format!("S_IS{before}_S{before}_E"));
-            }
-            name
-        };
-        let lens: Vec<usize> = [4, 8].map(|n| demangle(&doubled(n)).len()).into();
-        assert!(lens[1] > 10 * lens[0], "{lens:?}");
-        let name = doubled(30);
-        assert_eq!(demangle(&name), name);
-    }
-
-    #[test]
-    fn names_are_demangled() {
-        assert_eq!(demangle("_ZN3app5driveEi"), "app::drive(int)");
-        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
-        assert_eq!(
-            demangle("_ZN4core3fmt5write17h0123456789abcdefE"),
-            "core::fmt::write"
-        );
-        assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
-        assert_eq!(demangle("memcpy@plt"), "memcpy@plt");
-        assert_eq!(demangle("_ZN3app5driveEi@plt"), "app::drive(int)@plt");
-        for name in ["_Z", "a", "i", "Pc", "St", "f", "_GLOBAL__I_x", ""] {
-            assert_eq!(demangle(name), name);
-        }
     }
 }
