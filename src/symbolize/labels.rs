@@ -192,8 +192,8 @@ mod tests {
         assert_eq!(all[..3], ["srv#1234567", "srv#abcdef0", "srv#1234567"]);
         assert_eq!(file_of_label(&all[3]), "srv");
         assert_eq!(all[3].len(), "srv#1234567".len());
-        for alone in 0..4 {
-            assert_eq!(labels(&[alone])[alone], all[alone]);
+        for (alone, label) in all.iter().enumerate() {
+            assert_eq!(labels(&[alone])[alone], *label);
         }
         assert_eq!(labels(&[3, 2, 1, 0]), all);
         // The usual case: one file, wherever it lies.
