@@ -10,6 +10,7 @@ use super::pack::Pack;
 use super::scan::{self, IndexState, Scan};
 use super::segments::Segment;
 use super::source::Source;
+use crate::format::aid::ElfLayout;
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
 use crate::format::error::{FormatError, Problem};
@@ -235,6 +236,11 @@ impl Reader {
     /// All symbol aid there is.
     pub fn aids(&self) -> Aids {
         Aids::new(&self.source, &self.entries)
+    }
+
+    /// Its layouts of ELF files, without the other aid.
+    pub(crate) fn layouts(&self) -> Vec<ElfLayout> {
+        Aids::layouts_of(&self.source, &self.entries)
     }
 
     /// What was packed into the capture, and what of that is damaged.

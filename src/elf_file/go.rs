@@ -23,7 +23,7 @@ pub mod flags {
 }
 
 /// Functions looked at of one table; large programs have some hundred thousand.
-const MOST: usize = 1 << 22;
+const MOST: usize = 1 << 20;
 
 /// The functions of one ELF image.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +97,12 @@ impl<'d> GoFunctions<'d> {
 
     /// The one that covers an address.
     pub fn find(&self, address: u64) -> Option<GoFunction> {
+        let function = self.last_before(address)?;
+        (address < self.end(&function)).then_some(function)
+    }
+
+    /// The last one that begins at an address or before it, which need not cover it; none behind all code of Go.
+    pub fn last_before(&self, address: u64) -> Option<GoFunction> {
         let into = address.checked_sub(self.text)?;
         let (mut low, mut high) = (0, self.count());
         // The last that begins at or before it.
@@ -108,9 +114,8 @@ impl<'d> GoFunctions<'d> {
             }
         }
         let function = self.at(low.checked_sub(1)?)?;
-        (function.start..self.end(&function))
-            .contains(&address)
-            .then_some(function)
+        let inside = function.start..function.next;
+        inside.contains(&address).then_some(function)
     }
 
     /// Name of a function, as Go has it: `main.(*shape).spin`. Empty where that cannot be read.

@@ -34,8 +34,8 @@ const GO_1_20: u32 = 0xffff_fff1;
 
 /// Names are not longer.
 const LONGEST_NAME: usize = 1 << 14;
-/// Nor what tells of the length of one function.
-const LONGEST_VALUES: usize = 1 << 14;
+/// What tells of the length of one function is not longer in almost all; of others padding seems to be a part.
+const LONGEST_VALUES: usize = 1 << 10;
 
 impl<'d> Layout<'d> {
     /// What begins with a header; `None` when it does not.

@@ -155,6 +155,17 @@ pub const SHADOW_GO: Program = program("shadow.go", "shadow_go", &[]);
 /// Without what debuggers are told.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_GO_BARE: Program = program("shadow.go", "shadow_go_bare", &["-ldflags=-w"]);
+/// Without symbols as well.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO_STRIPPED: Program =
+    program("shadow.go", "shadow_go_stripped", &["-ldflags=-s -w"]);
+/// Besides, wherever it is loaded.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO_STRIPPED_PIE: Program = program(
+    "shadow.go",
+    "shadow_go_stripped_pie",
+    &["-buildmode=pie", "-ldflags=-s -w"],
+);
 /// Doing little, so that it can be stepped through.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_STEPS: Program = program(
