@@ -1,4 +1,4 @@
-//! Files that may be anything, opened with care, and what the headers of those that are ELF files say.
+//! Files that may be anything, opened with care, and what the headers of those that are ELF files say; for Go, what its functions are.
 
 #![cfg_attr(
     not(test),
@@ -9,6 +9,8 @@
         clippy::panic
     )
 )]
+
+pub mod go;
 
 use std::fs::{self, File};
 use std::io;

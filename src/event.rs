@@ -292,8 +292,8 @@ pub enum LossClass {
     UnwindBadFrame = 25,
     /// User stacks whose walk ended at a return address outside of all code known to be mapped.
     UnwindUnmapped = 26,
-    /// User stacks walked in part along frame pointers, through generated code without unwind information: a function
-    /// that keeps none hides its caller.
+    /// User stacks walked in part along frame pointers, through code without unwind information (generated code, and files that have
+    /// none): a function that keeps none hides its caller.
     UnwindFramePointer = 27,
 }
 
@@ -391,7 +391,7 @@ impl LossClass {
             LossClass::UnwindWindow => "stack window",
             LossClass::UnwindBadFrame => "bad frame",
             LossClass::UnwindUnmapped => "return address in no known code",
-            LossClass::UnwindFramePointer => "by frame pointers through generated code",
+            LossClass::UnwindFramePointer => "by frame pointers through code without unwind info",
         }
     }
 }

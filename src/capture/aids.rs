@@ -26,18 +26,29 @@ pub struct Aids {
 impl Aids {
     /// All symbol aid in the frames of `entries`.
     pub(super) fn new(source: &Source, entries: &[FrameEntry]) -> Aids {
+        Aids::of(source, entries, |kind| {
+            matches!(
+                kind,
+                FrameKind::KernelSymbols
+                    | FrameKind::Vdso
+                    | FrameKind::PerfMaps
+                    | FrameKind::ElfLayouts
+            )
+        })
+    }
+
+    /// The layouts alone, for which the others are not read.
+    pub(super) fn layouts_of(source: &Source, entries: &[FrameEntry]) -> Vec<ElfLayout> {
+        Aids::of(source, entries, |kind| kind == FrameKind::ElfLayouts).layouts
+    }
+
+    fn of(source: &Source, entries: &[FrameEntry], wanted: impl Fn(FrameKind) -> bool) -> Aids {
         let mut aids = Aids::default();
         let mut frames = FrameReader::default();
         let mut total = 0u64;
         let mut room = limits::AIDS_ENTRIES;
         for entry in entries {
-            if !matches!(
-                entry.descriptor.kind,
-                FrameKind::KernelSymbols
-                    | FrameKind::Vdso
-                    | FrameKind::PerfMaps
-                    | FrameKind::ElfLayouts
-            ) {
+            if !wanted(entry.descriptor.kind) {
                 continue;
             }
             total = total.saturating_add(entry.descriptor.uncompressed);

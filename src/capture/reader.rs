@@ -10,8 +10,10 @@ use super::pack::Pack;
 use super::scan::{self, IndexState, Scan};
 use super::segments::Segment;
 use super::source::Source;
+use crate::format::aid::ElfLayout;
 use crate::format::descriptor::{Descriptor, FrameKind};
 use crate::format::end::End;
+use crate::format::error::{FormatError, Problem};
 use crate::format::header::{self, Header};
 use crate::format::index::FrameEntry;
 use crate::format::skippable;
@@ -201,9 +203,15 @@ impl Reader {
         self.sum(|d| d.samples)
     }
 
-    /// Samples lost, by the descriptors: also those of causes this program does not know.
+    /// Samples lost, by the descriptors, so also those of causes this program does not know; or by the end, if that tells of
+    /// more: there may have been no room to tell the causes.
     pub fn lost_samples(&self) -> u64 {
-        self.sum(|d| d.lost)
+        let captures = self.captures().into_iter();
+        let lost = captures.map(|capture| {
+            let by_end = capture.end.as_ref().map_or(0, |end| end.lost);
+            by_end.max(capture.sum(|d| d.lost))
+        });
+        lost.fold(0, u64::saturating_add)
     }
 
     fn sum(&self, field: impl Fn(&Descriptor) -> u64 + Copy) -> u64 {
@@ -230,6 +238,11 @@ impl Reader {
         Aids::new(&self.source, &self.entries)
     }
 
+    /// Its layouts of ELF files, without the other aid.
+    pub(crate) fn layouts(&self) -> Vec<ElfLayout> {
+        Aids::layouts_of(&self.source, &self.entries)
+    }
+
     /// What was packed into the capture, and what of that is damaged.
     pub fn pack(&self) -> (Pack, Vec<Damage>) {
         Pack::new(&self.source, &self.entries)
@@ -244,7 +257,21 @@ impl Reader {
         let mut frames = FrameReader::default();
         let content = frames.content(&self.source, entry);
         match content.and_then(|c| End::decode(c).map_err(DamageKind::Format)) {
-            Ok(end) => self.end = Some(end),
+            Ok(end) => {
+                // With other damage it is no news that samples are missing.
+                let is_whole = self.damage.is_empty() && self.cut_bytes == 0;
+                if is_whole && end.samples != self.samples() {
+                    let (what, value) = ("number of samples", end.samples);
+                    let problem = Problem::BadValue { what, value };
+                    self.damage.push(Damage {
+                        offset: entry.offset,
+                        kind: DamageKind::Format(FormatError::new("end", 0, problem)),
+                        frames: 1,
+                        samples: end.samples.saturating_sub(self.samples()),
+                    });
+                }
+                self.end = Some(end);
+            }
             Err(kind) => {
                 self.damage.push(Damage {
                     offset: entry.offset,

@@ -106,7 +106,6 @@ fn of_one(reader: &Reader, frame: &mut dyn FnMut()) -> Verified {
     let (pack, bad) = reader.pack();
     damage.extend(bad);
     packed_files(&pack, &mut damage);
-    check_end(reader, samples, &mut damage);
     Verified {
         frames: reader.frames().len() as u64,
         samples,
@@ -187,25 +186,6 @@ fn packed_files(pack: &Pack, damage: &mut DamageMap) {
             // An unfinished one is as if it were not there.
             Ok(()) | Err(UnpackError::Incomplete { .. } | UnpackError::Io(_)) => {}
         }
-    }
-}
-
-/// What the end says must be what there is.
-fn check_end(reader: &Reader, samples: u64, damage: &mut DamageMap) {
-    let mut ends = reader.frames().iter();
-    let Some(entry) = ends.rfind(|entry| entry.descriptor.kind == FrameKind::End) else {
-        return;
-    };
-    if let Some(end) = reader.end()
-        && damage.0.is_empty()
-        && end.samples != samples
-    {
-        let what = "number of samples";
-        let value = end.samples;
-        damage.add(
-            entry.offset,
-            error("end", Problem::BadValue { what, value }),
-        );
     }
 }
 

@@ -80,12 +80,23 @@ pub struct CaptureWriter<W> {
     sequence: u32,
     bytes: u64,
     samples: u64,
-    unwritten: u64,
+    unwritten: Unwritten,
     /// The file is not to be longer.
     limit: Option<u64>,
+    /// Bytes of the last frame, and samples of the last that had any.
     last_frame: u64,
+    last_samples: Option<(u64, u64)>,
     collected: Option<Written>,
     failed: bool,
+}
+
+/// Samples that found no room in a file that may not grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    /// How many.
+    pub samples: u64,
+    /// What they count for.
+    pub weight: u64,
 }
 
 impl<W: Write> CaptureWriter<W> {
@@ -130,9 +141,10 @@ impl<W: Write> CaptureWriter<W> {
             sequence: 0,
             bytes: 0,
             samples: 0,
-            unwritten: 0,
+            unwritten: Unwritten::default(),
             limit: None,
             last_frame: 0,
+            last_samples: None,
             collected: None,
             failed: false,
         };
@@ -351,7 +363,7 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Whether enough samples wait that [`CaptureWriter::flush`] should not wait for its time.
     pub fn frame_is_full(&self) -> bool {
-        self.pending.samples.len() >= FULL_FRAME
+        self.pending.samples.len() >= FULL_FRAME || self.may_soon_not_fit()
     }
 
     /// Whether the tables are large enough for [`CaptureWriter::start_segment`], so that memory stays small.
@@ -385,8 +397,8 @@ impl<W: Write> CaptureWriter<W> {
         self.samples
     }
 
-    /// Samples that were taken and for which there was no room ([`WriteError::Full`]).
-    pub fn samples_unwritten(&self) -> u64 {
+    /// What was taken and found no room ([`WriteError::Full`]).
+    pub fn unwritten(&self) -> Unwritten {
         self.unwritten
     }
 

@@ -86,7 +86,7 @@ pub fn profile(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    count(reader, anew(request), false, progress, warn)
+    count(reader, anew(reader, request), false, progress, warn)
 }
 
 /// As [`profile`], and finds out what would have to be brought to name the frames without a name.
@@ -96,7 +96,7 @@ pub fn profile_with_missing(
     progress: &mut dyn Progress,
     warn: &mut dyn FnMut(&str),
 ) -> Profile {
-    count(reader, anew(request), true, progress, warn)
+    count(reader, anew(reader, request), true, progress, warn)
 }
 
 /// Hands every sample asked for to `sink`, in the order of time and CPU; those of several captures in one file by the wall
@@ -113,16 +113,18 @@ pub fn stream<S: Sink>(
     sink: &mut S,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Summary, S::Error> {
-    let request = anew(request);
+    let request = anew(reader, request);
     match reader.is_merged() {
         true => merged::stream(reader, request, sink, warn),
         false => stream::stream(reader, request, sink, warn),
     }
 }
 
-/// A request of which no report has been made.
-fn anew(mut request: Request) -> Request {
-    request.symbols.labels = Labels::default();
+/// A request of which no report has been made: files are called the same in all reports of this capture.
+fn anew(reader: &Reader, mut request: Request) -> Request {
+    let captures = reader.captures();
+    let layouts = captures.iter().flat_map(|capture| capture.layouts());
+    request.symbols.labels = Labels::of_layouts(layouts);
     request
 }
 

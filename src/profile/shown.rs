@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::event::BuildId;
+
 /// Characters that would break a line or a terminal, or show text in another order than it has.
 pub(crate) fn is_control(c: char) -> bool {
     // `char::is_control` is C0, DEL and C1; the two separators end lines for many readers; the rest turns text around.
@@ -88,14 +90,16 @@ pub fn unescaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Hex digits of a build ID that tell files of one name apart in labels of their code.
+/// Hex digits of a build ID that tell files of one name apart in labels of their code: so many if they do, else more.
 pub const LABEL_DIGITS: usize = 7;
+/// As many as a build ID has at most.
+const MOST_DIGITS: usize = 2 * BuildId::MAX_LEN;
 
-/// The file name in the label of code without a name: `srv` of `srv#1a2b3c4`, which was not the only one of that name.
+/// The file name in the label of code without a name: `srv` of `srv#1a2b3c4`, which is not the only one of that name.
 pub fn file_of_label(label: &str) -> &str {
     match label.rsplit_once('#') {
         Some((name, digits))
-            if (1..=LABEL_DIGITS).contains(&digits.len())
+            if (1..=MOST_DIGITS).contains(&digits.len())
                 && digits.bytes().all(|b| b.is_ascii_hexdigit()) =>
         {
             name
@@ -112,7 +116,8 @@ mod tests {
     fn the_file_of_a_label() {
         assert_eq!(file_of_label("srv#1a2b3c4"), "srv");
         assert_eq!(file_of_label("srv#2"), "srv");
-        for name in ["c#", "c#script", "#", "a#12345678", "x"] {
+        assert_eq!(file_of_label("srv#1a2b3c4d5e"), "srv");
+        for name in ["c#", "c#script", "#", "a#1234567g", "x"] {
             assert_eq!(file_of_label(name), name);
         }
     }

@@ -168,6 +168,7 @@ impl Summary<'_> {
             samples,
             truncated,
             lost,
+            no_room,
             idle,
             side_band_lost,
             not_followed,
@@ -234,7 +235,13 @@ impl Summary<'_> {
                 self.path
             );
         }
-        if lost > 0 {
+        if no_room > 0 {
+            text += &format!(
+                "{} found no room in the file: more room, or a lower -F, keeps more\n",
+                plural(no_room, "sample", "samples")
+            );
+        }
+        if lost > no_room {
             text += "some samples were lost: a larger --ring-size or a lower -F keeps more\n";
         }
         if samples > 0 && self.is_file {
@@ -290,6 +297,7 @@ mod tests {
             samples: 1200,
             truncated: 1,
             lost: 3,
+            no_room: 1,
             idle: 7,
             side_band_lost: 0,
             not_followed: 2,
@@ -314,6 +322,7 @@ mod tests {
              lost 3, truncated stacks 1, idle left out 7, child processes not followed 2, mappings missed of 1 process\n\
              wrote my run.bprof (11.72 KiB, 10.0 bytes a sample)\n\
              my run.bprof was there already: the capture before is my run.bprof.old now\n\
+             1 sample found no room in the file: more room, or a lower -F, keeps more\n\
              some samples were lost: a larger --ring-size or a lower -F keeps more\n\
              next: profiler report 'my run.bprof'\n\
              to read it elsewhere: profiler pack 'my run.bprof'\n"

@@ -5,17 +5,20 @@
 //! never name code. Of several names for the same bytes a local one is taken last, one with fewer underscores in front
 //! first (`malloc` before `__libc_malloc`), a global one before a weak one, then the first by the alphabet.
 //!
-//! Stubs of procedure linkage tables are functions too: `memcpy@plt`.
+//! Stubs of procedure linkage tables are functions too: `memcpy@plt`. Functions of Go are also those of its own table, which says
+//! less than a symbol does: `main.apply[...]`.
 
+mod names;
 mod near;
 mod plt;
 
-use std::fmt::{self, Write};
+pub use names::demangle;
 
 use object::read::{ReadRef, Symbol};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 use super::flat::Flat;
+use crate::elf_file::go::GoFunctions;
 use crate::format::aid::Load;
 use crate::format::limits;
 
@@ -86,6 +89,7 @@ impl FunctionTable {
             let _ = table.read(*image);
         }
         table.add_stubs(&images, None);
+        table.add_go(&images, None);
         table.build();
         table
     }
@@ -172,6 +176,47 @@ impl FunctionTable {
                 // A symbol of the same bytes says more.
                 rank: (true, u8::MAX, true),
             });
+        }
+    }
+
+    /// Adds what Go knows of its functions: all of them, or those that begin last before `wanted` addresses, which ascend.
+    fn add_go(&mut self, images: &[&[u8]], wanted: Option<&[u64]>) {
+        for image in images {
+            let Some(functions) = GoFunctions::of(image) else {
+                continue;
+            };
+            let all: Box<dyn Iterator<Item = _>> = match wanted {
+                None => Box::new(functions.iter()),
+                Some(wanted) => {
+                    let mut last = None;
+                    let found = wanted.iter().filter_map(|at| functions.last_before(*at));
+                    Box::new(found.filter(move |f| last.replace(f.start) != Some(f.start)))
+                }
+            };
+            // Each has a name of its own: all of them are not longer than the file.
+            let mut left = image.len();
+            for function in all {
+                let name = String::from_utf8_lossy(functions.name(&function));
+                let at = self.text.len();
+                let (Some(rest), Some(end)) =
+                    (left.checked_sub(name.len()), at.checked_add(name.len()))
+                else {
+                    break;
+                };
+                if name.is_empty() || end > u32::MAX as usize {
+                    continue;
+                }
+                left = rest;
+                self.text.push_str(&name);
+                self.functions.push(Function {
+                    start: function.start,
+                    end: functions.end(&function),
+                    name: (at as u32, end as u32),
+                    sized: true,
+                    // A symbol of the same bytes says more.
+                    rank: (true, u8::MAX, true),
+                });
+            }
         }
     }
 
@@ -289,44 +334,8 @@ pub fn address_of(loads: &[Load], offset: u64) -> Option<u64> {
     Some(load.vaddr.wrapping_add(offset - load.offset))
 }
 
-/// Longer names, as written out, stay as they are in the file: a short one can stand for gigabytes.
-const MAX_DEMANGLED: usize = 1 << 16;
-
-/// `name` as its source has it, for C++ and Rust; others as they are.
-pub fn demangle(name: &str) -> String {
-    if let Some(function) = name.strip_suffix(PLT) {
-        return demangle(function) + PLT;
-    }
-    let mut text = Bounded(String::new());
-    let written = if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        write!(text, "{rust:#}").is_ok()
-    } else if name.starts_with("_Z")
-        // Other names are types to the demangler: `a` is `signed char`.
-        && let Ok(cpp) = cpp_demangle::Symbol::new(name)
-    {
-        let options = cpp_demangle::DemangleOptions::default();
-        cpp.structured_demangle(&mut text, &options).is_ok()
-    } else {
-        false
-    };
-    if written { text.0 } else { name.to_owned() }
-}
-
 /// Marks the stub that jumps to a function.
 const PLT: &str = "@plt";
-
-/// Text that does not grow beyond [`MAX_DEMANGLED`].
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if self.0.len().saturating_add(part.len()) > MAX_DEMANGLED {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(part);
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -382,41 +391,5 @@ mod tests {
         assert_eq!(name(0x30), None);
         assert_eq!(name(0x47), Some("c"));
         assert_eq!(name(0x48), None);
-    }
-
-    /// Each template argument names the one before it twice.
-    #[test]
-    fn a_name_that_stands_for_gigabytes_stays_as_it_is() {
-        let doubled = |levels: usize| {
-            let digit = |n: usize| std::char::from_digit(n as u32, 36).unwrap();
-            let digit = |n: usize| digit(n).to_ascii_uppercase();
-            let mut name = "_Z1fSt4pairIiiE".to_owned();
-            // Substitution S_ is `std::pair`, S0_ the first pair, and each further pair adds one.
-            for level in 0..levels {
-                let before = digit(level);
-                name.push_str(&format!("S_IS{before}_S{before}_E"));
-            }
-            name
-        };
-        let lens: Vec<usize> = [4, 8].map(|n| demangle(&doubled(n)).len()).into();
-        assert!(lens[1] > 10 * lens[0], "{lens:?}");
-        let name = doubled(30);
-        assert_eq!(demangle(&name), name);
-    }
-
-    #[test]
-    fn names_are_demangled() {
-        assert_eq!(demangle("_ZN3app5driveEi"), "app::drive(int)");
-        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
-        assert_eq!(
-            demangle("_ZN4core3fmt5write17h0123456789abcdefE"),
-            "core::fmt::write"
-        );
-        assert_eq!(demangle("do_syscall_64"), "do_syscall_64");
-        assert_eq!(demangle("memcpy@plt"), "memcpy@plt");
-        assert_eq!(demangle("_ZN3app5driveEi@plt"), "app::drive(int)@plt");
-        for name in ["_Z", "a", "i", "Pc", "St", "f", "_GLOBAL__I_x", ""] {
-            assert_eq!(demangle(name), name);
-        }
     }
 }

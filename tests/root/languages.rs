@@ -1,7 +1,9 @@
 //! Whole stacks of code that is not the usual C, C++ or Rust with glibc: each compared with what the program knows of itself.
 
 use crate::common::folded::TRUNCATED;
-use crate::common::workload::{SHADOW_GO, SHADOW_GO_BARE, SHADOW_MUSL};
+use crate::common::workload::{
+    SHADOW_GO, SHADOW_GO_BARE, SHADOW_GO_STRIPPED, SHADOW_GO_STRIPPED_PIE, SHADOW_MUSL,
+};
 use crate::common::{Bench, HZ};
 use crate::unwind::{Shadow, record_at};
 
@@ -48,6 +50,36 @@ fn stacks_of_a_go_program_by_frame_pointers() {
         folded.verdict.contains("user stacks walked in part"),
         "{folded}"
     );
+}
+
+/// Without symbols functions are named by what the runtime has, which a pack carries at every level to where the program is not.
+#[test]
+fn names_of_a_stripped_go_program() {
+    let bench = Bench::new();
+    let nowhere = bench.path("nowhere");
+    std::fs::create_dir(&nowhere).expect("a directory");
+    let nowhere = nowhere.to_str().expect("UTF-8");
+    for program in [SHADOW_GO_STRIPPED, SHADOW_GO_STRIPPED_PIE] {
+        let (recorded, folded) = record_at(&bench, "fp", HZ, program, &["300", "2"]);
+        let shadow = Shadow::of(&recorded);
+        let burns = folded.only(|s| s.user_leaf() == Some("main.burns"));
+        assert!(burns.total() * 5 > folded.total(), "{folded}");
+        shadow.check(&burns, "main.main");
+        burns.check_least("main", 0.99, |s| s.has("main.main"));
+        folded.check_least("a name", 0.99, |s| {
+            !s.user().any(|frame| frame.starts_with("[shadow_go"))
+        });
+        let (named, _) = recorded.report(&["--folded"]);
+        let elsewhere = ["--folded", "--symfs", nowhere];
+        assert!(!recorded.report(&elsewhere).0.contains("main.burns"));
+        for level in ["hits", "symtab", "full"] {
+            let mut pack = bench.profiler();
+            pack.args(["pack", "--symbols", level]).arg(bench.capture());
+            let output = pack.output().expect("the packer starts");
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(recorded.report(&elsewhere).0, named, "{level}");
+        }
+    }
 }
 
 /// The C library of Alpine, of which the distribution's build says nothing of how its functions are left: stacks reach main,

@@ -28,6 +28,8 @@ mod overload;
 mod pack;
 mod privileges;
 mod processes;
+#[cfg(target_arch = "x86_64")]
+mod returns;
 mod room;
 mod roundtrip;
 mod soak;

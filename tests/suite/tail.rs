@@ -9,7 +9,7 @@ use bprof::event::{LossClass, Timestamp};
 use bprof::format::end::{End, EndReason};
 
 use super::golden::golden;
-use super::report::fixture::{Scene, Taken, header};
+use super::report::fixture::{Run, Scene, Taken, header, subcommand};
 
 /// What has to be there: samples of all frames that end within the first `len` bytes.
 fn samples_within(reader: &Reader, len: u64) -> u64 {
@@ -156,7 +156,7 @@ fn a_limit_is_kept_to_and_what_does_not_fit_is_counted() {
             }
         }
         assert!(full, "{limit}");
-        assert!(writer.samples_unwritten() > 0);
+        assert!(writer.unwritten().samples > 0);
         // What it counts has to find room too.
         let counted = writer.flush().is_ok();
         let end = End {
@@ -172,8 +172,108 @@ fn a_limit_is_kept_to_and_what_does_not_fit_is_counted() {
         assert!(reader.end().is_some());
         let found = verify(&reader, || {});
         assert!(found.damage.is_empty(), "{limit}: {:?}", found.damage);
-        if counted {
-            assert_eq!(reader.samples() + reader.lost_samples(), taken, "{limit}");
+        assert!(counted, "{limit}");
+        assert_eq!(reader.samples() + reader.lost_samples(), taken, "{limit}");
+    }
+}
+
+/// Towards a limit frames become smaller, so that what finds no room is what came at once, not a second or all there is; and it
+/// counts for as much as it would have in the file.
+#[test]
+fn little_is_lost_at_a_limit() {
+    const BATCH: u64 = 100;
+    const WEIGHT: u64 = 4;
+    for limit in (16 << 10..300 << 10).step_by(7919) {
+        let mut writer = CaptureWriter::create(Vec::new(), &header()).unwrap();
+        writer.limit_to(limit);
+        let mut scene = Scene { writer };
+        let app = scene.process(100, 500);
+        scene.image(app, 0, 0, "app");
+        let mut taken = 0;
+        // Batches as they are drained; a frame by the clock has thirty.
+        for batch in 1.. {
+            for i in 0..BATCH {
+                let address = 0x1000 + (i * 7919 + batch * 31) % 4000;
+                scene.sample(Taken {
+                    user: &[address, address * 3 + batch, address * 7],
+                    weight: WEIGHT,
+                    ..Taken::of(app, 100, "app", (batch * BATCH + i) * 1_000_000)
+                });
+                taken += 1;
+            }
+            let before = scene.writer.bytes_written();
+            if scene.writer.frame_is_full() || batch % 30 == 0 {
+                match scene.writer.flush() {
+                    Ok(()) => {}
+                    Err(WriteError::Full { .. }) => break,
+                    Err(err) => panic!("{err}"),
+                }
+            }
+            if scene.writer.bytes_written() > before && scene.writer.is_nearly_full() {
+                break;
+            }
         }
+        let mut writer = scene.writer;
+        let unwritten = writer.unwritten();
+        assert_eq!(unwritten.weight, WEIGHT * unwritten.samples);
+        assert!(unwritten.samples <= 2 * BATCH, "{limit}: {unwritten:?}");
+        writer.flush().unwrap();
+        let samples = writer.samples_written();
+        let end = End {
+            time: Timestamp(1),
+            reason: EndReason::Failure("a limit".into()),
+            samples,
+            lost: unwritten.weight,
+            processes: 1,
+        };
+        let bytes = writer.finish(&end).unwrap();
+        let used = bytes.len() as u64;
+        assert!(used <= limit && used > limit / 2, "{used} of {limit}");
+        let reader = Reader::from_bytes(bytes).unwrap();
+        assert_eq!(samples + unwritten.samples, taken, "{limit}");
+        assert_eq!(reader.lost_samples(), unwritten.weight, "{limit}");
+    }
+}
+
+/// The end's totals hold where frames tell of less: what is lost without a cause is lost, and samples it tells of that are not there
+/// are damage, for a report as for `verify`.
+#[test]
+fn the_totals_of_the_end_hold() {
+    let capture = |more: u64, lost: u64| {
+        let mut writer = CaptureWriter::create(Vec::new(), &header()).unwrap();
+        writer.loss(LossClass::RingFull, Some(1), 3);
+        let mut scene = Scene { writer };
+        let app = scene.process(100, 500);
+        scene.image(app, 0, 0, "app");
+        scene.sample(Taken {
+            user: &[0x1234],
+            ..Taken::of(app, 100, "app", 1_000_000_000)
+        });
+        let end = End {
+            time: Timestamp(2_000_000_000),
+            reason: EndReason::Duration,
+            samples: 1 + more,
+            lost,
+            processes: 1,
+        };
+        scene.writer.finish(&end).unwrap()
+    };
+    let lost = |bytes: Vec<u8>| Reader::from_bytes(bytes).unwrap().lost_samples();
+    assert_eq!([0, 3, 10].map(|told| lost(capture(0, told))), [3, 3, 10]);
+    let dir = tempfile::tempdir().unwrap();
+    let run = |command: &str, bytes: &[u8]| {
+        let file = dir.path().join("run.bprof");
+        fs::write(&file, bytes).unwrap();
+        Run::of(subcommand(command, &[] as &[&str]).arg(file))
+    };
+    let report = run("report", &capture(0, 10));
+    let told = "lost: 10 (90.9 % of those taken)\n# lost by cause: ring full 3, not told 7\n";
+    assert!(report.out.contains(told), "{}", report.out);
+    let missing = capture(5, 3);
+    for command in ["report", "info", "verify"] {
+        let run = run(command, &missing);
+        let said = format!("{}{}", run.out, run.err);
+        assert!(said.contains("number of samples"), "{command}: {said}");
+        assert_eq!(run.code, Some(1), "{command}: {said}");
     }
 }

@@ -17,8 +17,15 @@ use crate::format::{limits, meta, skippable};
 /// A frame may well have so many bytes, whatever the one before had.
 const NEXT_FRAME: u64 = 8 << 10;
 
+/// A frame is expected to have no more than this part of what is allowed when that is little.
+const NEAR: u64 = 16;
+/// Bytes a sample takes when nothing is known yet: its stacks are new.
+const FIRST_SAMPLE: u64 = 64;
+
 /// The end frame has fewer bytes, as long as its reason is told in no more than [`END_WORDS`].
 const END_FRAME: u64 = 1024;
+/// A frame of nothing but losses by their causes has fewer bytes: what there is no room for has to be told.
+const LOSSES_FRAME: u64 = 768;
 /// Bytes of an end's reason in words.
 pub const END_WORDS: usize = 512;
 
@@ -41,9 +48,29 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Whether the limit is so near that what is pending may be the last that fits.
     pub fn is_nearly_full(&self) -> bool {
-        let next = self.last_frame.saturating_mul(2).max(NEXT_FRAME);
-        self.limit
-            .is_some_and(|limit| self.bytes + next + self.closing(2) > limit)
+        let Some(limit) = self.limit else {
+            return false;
+        };
+        // Near a limit frames are small, whatever the last one was.
+        let next = self.last_frame.saturating_mul(2).min(limit / NEAR);
+        self.room(limit) < next.max(NEXT_FRAME.min(limit / 8))
+    }
+
+    /// Bytes of frames that fit before the end.
+    fn room(&self, limit: u64) -> u64 {
+        limit.saturating_sub(self.bytes + self.closing(3) + LOSSES_FRAME)
+    }
+
+    /// Whether what waits may take half of the room there is: a frame that does not fit is lost with all its samples, so frames become
+    /// smaller towards a limit.
+    pub(super) fn may_soon_not_fit(&self) -> bool {
+        let Some(limit) = self.limit else {
+            return false;
+        };
+        let (bytes, samples) = self.last_samples.unwrap_or((FIRST_SAMPLE, 1));
+        let waits = self.pending.samples.len() as u64;
+        let likely = waits.saturating_mul(bytes) / samples.max(1);
+        likely > self.room(limit) / 2
     }
 
     /// Bytes the end and the index take when `more` frames come before them.
@@ -136,6 +163,8 @@ impl<W: Write> CaptureWriter<W> {
             Err(WriteError::Full { .. }) => std::mem::take(&mut self.pending.losses),
             _ => Vec::new(),
         };
+        let weight = self.pending.samples.iter();
+        let weight = weight.fold(0u64, |sum, s| sum.saturating_add(s.weight));
         self.pending.clear();
         if let Err(WriteError::Full { .. }) = result {
             // What later frames would refer to is not in the file.
@@ -143,8 +172,9 @@ impl<W: Write> CaptureWriter<W> {
             for loss in unwritten {
                 self.loss(loss.class, loss.cpu, loss.count);
             }
-            self.loss(LossClass::NoRoom, None, summary.samples);
-            self.unwritten += summary.samples;
+            self.loss(LossClass::NoRoom, None, weight);
+            self.unwritten.samples += summary.samples;
+            self.unwritten.weight = self.unwritten.weight.saturating_add(weight);
         }
         result?;
         self.samples += summary.samples;
@@ -206,8 +236,14 @@ impl<W: Write> CaptureWriter<W> {
     /// room for that, unless it was set too late.
     pub fn finish(mut self, end: &End) -> Result<W, WriteError> {
         if let Err(WriteError::Full { .. }) = self.flush() {
-            // Losses that found no room by their causes are in the end's total.
-            self.losses.clear();
+            // Without the CPUs they take less.
+            for ((class, _), count) in std::mem::take(&mut self.losses) {
+                self.loss(class, None, count);
+            }
+            if let Err(WriteError::Full { .. }) = self.flush() {
+                // What finds no room even so is in the end's total.
+                self.losses.clear();
+            }
         }
         self.write_record(FrameKind::End, end)?;
         if self.entries.len() as u64 <= limits::INDEX_ENTRIES {
@@ -265,14 +301,22 @@ impl<W: Write> CaptureWriter<W> {
         })?;
         self.block.extend_from_slice(&self.data);
         let offset = self.bytes;
-        let end = self.closing(u64::from(kind != FrameKind::End));
-        let closing = end - u64::from(kind == FrameKind::End) * END_FRAME;
+        let only_losses = in_segment && summary.samples == 0;
+        let closing = match kind {
+            FrameKind::End => self.closing(0) - END_FRAME,
+            _ if only_losses => self.closing(1),
+            // One of losses may follow.
+            _ => self.closing(2) + LOSSES_FRAME,
+        };
         let wanted = offset + self.block.len() as u64 + closing;
         if self.limit.is_some_and(|limit| wanted > limit) {
             let source = io::Error::from_raw_os_error(libc::EFBIG);
             return Err(WriteError::Full { offset, source });
         }
         self.last_frame = self.block.len() as u64;
+        if summary.samples > 0 {
+            self.last_samples = Some((self.last_frame, summary.samples));
+        }
         self.write_block()?;
         self.sequence += 1;
         self.ordinal += u32::from(in_segment);

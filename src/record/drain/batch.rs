@@ -89,12 +89,8 @@ impl Drain {
         if placed.is_err() {
             // The tables are full to the format's limit. What this batch has written of processes may be in part,
             // so its samples cannot be trusted to them.
-            let of_all = self.ready.iter().chain(&self.waiting);
-            let lost: u64 = of_all.map(|sample| u64::from(sample.weight)).sum();
-            self.lose(LossClass::TableFull, None, lost + self.held.weight());
-            self.ready.clear();
-            self.waiting.clear();
-            self.held.clear();
+            let lost = self.forget();
+            self.lose(LossClass::TableFull, None, lost);
             self.start_segment(processes)?;
             while let Some(event) = events.pop_front() {
                 // Nothing is written in the new segment yet, so nothing can be full.

@@ -94,6 +94,8 @@ pub struct Totals {
     pub shortened: u64,
     /// Samples lost.
     pub lost: u64,
+    /// Of these, for which there was no room in the file.
+    pub no_room: u64,
     /// Samples of idle CPUs, left out.
     pub idle: u64,
     /// Process events lost.
@@ -170,7 +172,7 @@ impl Drain {
                 continue;
             }
             if self.given_up {
-                self.lose(LossClass::NoRoom, Some(sample.cpu), 1);
+                self.lose(LossClass::NoRoom, Some(sample.cpu), sample.weight.into());
                 continue;
             }
             if let Some(copy) = sample.copy {
@@ -251,6 +253,10 @@ impl Drain {
             LossClass::SideBand => self.totals.side_band_lost += count,
             LossClass::NotFollowed => self.totals.not_followed += count,
             LossClass::Throttled => self.totals.throttled += count,
+            LossClass::NoRoom => {
+                self.totals.lost += count;
+                self.totals.no_room += count;
+            }
             class if class.is_lost_sample() => self.totals.lost += count,
             _ => {}
         }
@@ -260,15 +266,24 @@ impl Drain {
     /// comes, is counted as lost.
     pub fn give_up(&mut self) {
         self.given_up = true;
-        let unwritten = self.writer.samples_unwritten();
+        let unwritten = self.writer.unwritten();
         // The writer counts these itself.
-        self.totals.samples -= unwritten;
-        self.totals.lost += unwritten;
-        let held = self.waiting.len() + self.ready.len() + self.held.len();
-        self.held.clear();
-        self.waiting.clear();
+        self.totals.samples -= unwritten.samples;
+        self.totals.lost += unwritten.weight;
+        self.totals.no_room += unwritten.weight;
+        let weight = self.forget();
+        self.lose(LossClass::NoRoom, None, weight);
+    }
+
+    /// Forgets samples that are not written. Gives what they count for.
+    fn forget(&mut self) -> u64 {
+        let waiting = self.ready.iter().chain(&self.waiting);
+        let waiting: u64 = waiting.map(|sample| u64::from(sample.weight)).sum();
+        let weight = waiting + self.held.weight();
         self.ready.clear();
-        self.lose(LossClass::NoRoom, None, held as u64);
+        self.waiting.clear();
+        self.held.clear();
+        weight
     }
 
     /// Writes what has come so far.

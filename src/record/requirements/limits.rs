@@ -98,8 +98,15 @@ pub(super) fn output(path: &Path) -> Finding {
             let free = space.f_bavail.saturating_mul(space.f_frsize);
             let text = format!("{} free in {shown}", HumanBytes(free));
             match free {
-                0 => Finding::missing(WHAT, text).fix("name a file elsewhere: -o FILE"),
-                1..LITTLE_ROOM => {
+                ..output::LEAST_ROOM => {
+                    let need = HumanBytes(output::LEAST_ROOM);
+                    Finding::missing(
+                        WHAT,
+                        format!("{text}, a capture needs {need} to begin with"),
+                    )
+                    .fix("name a file elsewhere: -o FILE")
+                }
+                output::LEAST_ROOM..LITTLE_ROOM => {
                     Finding::degraded(WHAT, text).fix("name a file elsewhere: -o FILE")
                 }
                 _ => Finding::ok(WHAT, text),

@@ -365,6 +365,7 @@ impl Session<'_> {
             .duration
             .and_then(|d| self.began.checked_add(d));
         let mut next_look = self.began;
+        let mut written = self.drain.borrow().writer.bytes_written();
         loop {
             let until = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             // What was read of processes holds from the next batch on.
@@ -381,14 +382,15 @@ impl Session<'_> {
             self.batch(Reach::Settled)?;
             if now >= self.next_flush {
                 self.flush(now)?;
+            }
+            let bytes = self.drain.borrow().writer.bytes_written();
+            if bytes != written {
+                written = bytes;
                 if let Some(shortage) = self.shortage() {
                     return Ok(Ended::NoRoom(shortage));
                 }
             }
-            let drain = self.drain.borrow();
-            self.live
-                .update(&drain.totals, drain.writer.bytes_written());
-            drop(drain);
+            self.live.update(&self.drain.borrow().totals, bytes);
             if let Some(signal) = self.signals.take() {
                 return Ok(Ended::Signal(signal));
             }

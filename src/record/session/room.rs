@@ -11,7 +11,8 @@ use crate::capture::writer::WriteError;
 use crate::counted::{are, noun};
 use crate::format::end::End;
 use crate::record::drain::Totals;
-use crate::record::options::Options;
+use crate::record::options::{Options, Target};
+use crate::record::output::LEAST_ROOM;
 use crate::record::processes::Writer;
 
 /// What there is not enough of.
@@ -227,5 +228,17 @@ pub(super) fn finish(
 
 /// The capture's beginning could not be written.
 pub(super) fn not_begun(err: WriteError, options: &Options) -> anyhow::Error {
+    if let WriteError::Full { source, .. } = &err {
+        let path = options.output.display();
+        let need = HumanBytes(LEAST_ROOM);
+        let command = match options.target {
+            Target::Command(_) => "; the command was not started",
+            _ => "",
+        };
+        return anyhow!(
+            "cannot write {path}: {source}: a capture needs {need} to begin with, so that its end finds room whatever comes; make room \
+             there, or name a file on another disk with -o{command}"
+        );
+    }
     anyhow::Error::new(err).context(format!("cannot write {}", options.output.display()))
 }

@@ -1,5 +1,6 @@
 //! What the sampling program copies of a user stack (`struct user_copy` of `bpf/profiler.h`), decoded. Pure.
 
+use super::found::{Place, Way};
 use super::quick::Frame;
 use super::registers::{DWARF_COUNT, Registers};
 
@@ -11,6 +12,9 @@ const PLACES: [usize; DWARF_COUNT] = [10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 
 const FP: usize = 4;
 const IP: usize = 16;
 const SP: usize = 19;
+/// What the instruction for system calls keeps the address behind it in, and the number of the call, negative outside of one.
+const CX: usize = 11;
+const CALL: usize = 15;
 
 /// Stack memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,19 @@ impl<'a> StackCopy<'a> {
         self.registers.get(IP..=IP).unwrap_or_default()
     }
 
+    /// Where the code is. It is in a system call, and not at the beginning of a handler that the kernel has just set up or where such
+    /// a call is to be done again, if the address is still the one that the instruction has kept.
+    pub fn place(&self) -> Place {
+        let value = |place: usize| self.registers.get(place).copied().unwrap_or(0);
+        let (ip, in_call) = (value(IP), value(CALL).cast_signed() >= 0);
+        let way = if in_call && value(CX) == ip {
+            Way::InSystemCall
+        } else {
+            Way::Runs
+        };
+        Place { ip, way }
+    }
+
     /// Those of its registers that ordinary code is walked by.
     pub fn frame(&self) -> Frame {
         let value = |place: usize| self.registers.get(place).copied().unwrap_or(0);
@@ -145,12 +162,19 @@ pub(crate) mod tests {
     /// As the sampling program puts it into the ring: `registers` are (DWARF number, value).
     pub fn words(registers: &[(u8, u64)], from: u64, stack: &[u64]) -> Vec<u64> {
         let mut words = vec![0; SAVED];
+        words[CALL] = u64::MAX;
         for (register, value) in registers {
             words[PLACES[usize::from(*register)]] = *value;
         }
         words.extend([from, stack.len() as u64 * 8]);
         words.extend_from_slice(stack);
         words
+    }
+
+    /// Makes it a copy of code in a system call, of what [`words`] has made.
+    pub fn enter_system_call(words: &mut [u64], number: u64) {
+        words[CALL] = number;
+        words[CX] = words[IP];
     }
 
     /// Adds a part that begins at `from` to what [`words`] has made. Words of stack it has more then.
@@ -188,6 +212,21 @@ pub(crate) mod tests {
         assert_eq!([0x6ff8, 0x7018, 0x7001, 0, u64::MAX].map(read), [None; 5]);
         assert_eq!(StackCopy::decode(&words, 4), None);
         assert_eq!(StackCopy::decode(&words[..21], 0), None);
+    }
+
+    /// Only what the instruction for system calls leaves behind shows that it was the last.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn in_a_system_call_is_what_has_called_one() {
+        let mut words = words(&[(RIP, 0x401002), (RSP, 0x7000)], 0x7000, &[1]);
+        let way = |words: &[u64]| StackCopy::decode(words, 1).expect("a copy").place().way;
+        assert_eq!(way(&words), Way::Runs);
+        words[CX] = 0x401002;
+        assert_eq!(way(&words), Way::Runs, "it has returned");
+        enter_system_call(&mut words, 15);
+        assert_eq!(way(&words), Way::InSystemCall);
+        words[IP] = 0x402000;
+        assert_eq!(way(&words), Way::Runs, "a handler was set up");
     }
 
     /// Each address is of one part or of none, and no value spans both.

@@ -1,4 +1,28 @@
-//! Where the kernel keeps the registers of what a signal has interrupted, for the sampling program to find its stack.
+//! Where the kernel keeps the registers of what a signal has interrupted: for the sampling program to find its stack, and for walks
+//! through code that says nothing of it.
+
+use super::copy::StackCopy;
+use super::registers::{DWARF_COUNT, RIP, RSP, Registers};
+use super::walk::End;
+
+/// Bytes from where the stack pointer is when a handler has returned (`struct ucontext`) to the saved registers.
+const SAVED: u64 = 40;
+/// Where the register of a DWARF number is there, in words (`struct sigcontext`).
+const PLACES: [u64; DWARF_COUNT] = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7, 16];
+
+/// Goes from the code that a handler returns to, to what the signal has interrupted.
+pub fn resume(registers: &mut Registers, copy: &StackCopy<'_>) -> Result<(), End> {
+    let saved = registers.sp().checked_add(SAVED).ok_or(End::BadFrame)?;
+    let read = |place: u64| copy.read(saved.checked_add(place * 8)?);
+    for (register, place) in (0..).zip(PLACES) {
+        let value = read(place);
+        if value.is_none() && [RSP, RIP].contains(&register) {
+            return Err(End::Window);
+        }
+        registers.set(register, value);
+    }
+    Ok(())
+}
 
 /// Bytes that the kernel takes at the end of a signal handler's own stack for registers other than the ordinary ones (`struct _fpstate`
 /// with all that belongs to it), the same for all threads but those that use AMX; 0 where that is not known.
@@ -43,6 +67,34 @@ mod tests {
 
     /// Addresses: of the saved registers, the saved stack pointer, and the context that holds it.
     static SEEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+    /// As the kernel's headers have it.
+    #[test]
+    fn registers_are_where_the_kernel_has_them() {
+        let machine = mem::offset_of!(libc::ucontext_t, uc_mcontext);
+        let registers = mem::offset_of!(libc::mcontext_t, gregs);
+        assert_eq!((machine + registers) as u64, SAVED);
+        let places = [
+            libc::REG_RAX,
+            libc::REG_RDX,
+            libc::REG_RCX,
+            libc::REG_RBX,
+            libc::REG_RSI,
+            libc::REG_RDI,
+            libc::REG_RBP,
+            libc::REG_RSP,
+            libc::REG_R8,
+            libc::REG_R9,
+            libc::REG_R10,
+            libc::REG_R11,
+            libc::REG_R12,
+            libc::REG_R13,
+            libc::REG_R14,
+            libc::REG_R15,
+            libc::REG_RIP,
+        ];
+        assert_eq!(places.map(|place| place as u64), PLACES);
+    }
 
     extern "C" fn looks(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         let context: *mut libc::ucontext_t = context.cast();

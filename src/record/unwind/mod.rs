@@ -6,8 +6,9 @@
 //! tables  the unwind information of one file              files       those of all files that were walked through
 //! rule    how one address gets to its caller, compiled    eval        the same for what cannot be compiled
 //! held    copies, until what their samples need is known  walk        address by address to the root
+//! found   what the tables have for one place               code        what instructions say where no table does
 //! windows how much of a thread's stack is copied          quick       the same for ordinary code, in nanoseconds
-//! interrupted  where that of a handler's thread goes on
+//! interrupted  where that of a handler's thread goes on   go          what Go says of functions that have no caller there
 //! ```
 //!
 //! A frame is never made up: each address lies in code that was mapped at that time, each step goes up the stack, and a walk that
@@ -17,11 +18,16 @@
 //! All files here are hostile. What is done for one address is bounded (see the constants in [`tables`] and [`eval`]), and a walk
 //! has no more steps than a stack has frames.
 
+mod code;
 mod copy;
 mod eval;
 mod files;
+mod found;
+mod go;
 pub mod held;
 pub mod interrupted;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod made;
 mod quick;
 mod registers;
 mod rule;

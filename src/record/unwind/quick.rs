@@ -9,6 +9,7 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 
 use super::copy::StackCopy;
+use super::found::{Found, Named, Place};
 use super::registers::{KEPT, RBP, RSP};
 use super::rule::{Cfa, GONE, Rule, Step, UNCHANGED, check_up};
 use crate::record::address_space::Mapping;
@@ -68,9 +69,11 @@ impl Ordinary {
         begins: Begins::Elsewhere,
     };
 
-    /// The step of code at `ip`.
-    pub fn of(step: Step, ip: u64) -> Ordinary {
-        let rule = match step {
+    /// What was found for code at `ip`.
+    pub fn of(found: Found, ip: u64) -> Ordinary {
+        let rule = match found.step {
+            // Its address is not written as it is.
+            _ if found.named != Named::Usually => return Ordinary::ELSEWHERE,
             Step::Rule(rule) => rule,
             Step::Root => {
                 return Ordinary {
@@ -219,10 +222,11 @@ impl Quick {
         number
     }
 
-    /// What tells code at `at` in a space; `runs`: it has not called. `None` where no user code is.
+    /// What tells code at a place in a space. `None` where no user code is.
     #[inline]
-    pub fn key(space: u64, at: u64, runs: bool) -> Option<Key> {
-        (at < RUNS).then_some(Key(space << SPACE_BIT | at | if runs { RUNS } else { 0 }))
+    pub fn key(space: u64, place: Place) -> Option<Key> {
+        let (at, runs) = (place.at(), if place.is_called() { 0 } else { RUNS });
+        (at < RUNS).then_some(Key(space << SPACE_BIT | at | runs))
     }
 
     fn place(key: Key) -> usize {
@@ -247,6 +251,7 @@ impl Quick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::unwind::found::Way;
 
     #[test]
     fn a_kept_step_is_small() {
@@ -261,14 +266,24 @@ mod tests {
         let numbers: Vec<u64> = spaces.iter().map(|space| quick.space(space)).collect();
         assert_eq!(numbers, [1, 2, 3]);
         assert_eq!([0, 2, 1].map(|at| quick.space(&spaces[at])), [1, 3, 2]);
-        let key = |number, runs| Quick::key(number, 0x1000, runs).expect("a user address");
-        let step = Ordinary::of(Step::Rule(Rule::RETURN), 0x1000);
+        let key = |number, runs: bool| {
+            let place = Place {
+                ip: 0x1000 + u64::from(!runs),
+                way: if runs { Way::Runs } else { Way::Called },
+            };
+            Quick::key(number, place).expect("a user address")
+        };
+        let step = Ordinary::of(Step::Rule(Rule::RETURN).into(), 0x1000);
         quick.keep(key(1, true), step);
         assert_eq!(quick.known(key(1, true)), Some(step));
         for other in [key(1, false), key(2, true)] {
             assert_eq!(quick.known(other), None);
         }
-        assert_eq!(Quick::key(1, 1 << 47, false), None);
+        let kernel = Place {
+            ip: (1 << 47) + 1,
+            way: Way::Called,
+        };
+        assert_eq!(Quick::key(1, kernel), None);
         let kept = spaces[1].clone();
         drop(spaces);
         quick.tidy();
@@ -284,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_in_short_is_left_to_others() {
-        let rule = |rule| Ordinary::of(Step::Rule(rule), 0).begins;
+        let rule = |rule| Ordinary::of(Step::Rule(rule).into(), 0).begins;
         assert_eq!(rule(Rule::RETURN), Begins::Stack);
         let other_register = Rule {
             cfa: Cfa::Offset(10, 8),
@@ -301,8 +316,17 @@ mod tests {
         for step in [other_register, elsewhere, lost] {
             assert_eq!(rule(step), Begins::Elsewhere, "{step:?}");
         }
-        for step in [Step::Evaluate, Step::FramePointer, Step::Unknown] {
-            assert_eq!(Ordinary::of(step, 0), Ordinary::ELSEWHERE);
+        for step in [
+            Step::Evaluate,
+            Step::Interrupted,
+            Step::FramePointer,
+            Step::Unknown,
+        ] {
+            assert_eq!(Ordinary::of(step.into(), 0), Ordinary::ELSEWHERE);
+        }
+        for named in [Named::There, Named::Before] {
+            let step = Step::Root;
+            assert_eq!(Ordinary::of(Found { step, named }, 0), Ordinary::ELSEWHERE);
         }
         // A stub of the PLT has pushed a word from its second instruction on.
         let stub = |ip| {
@@ -310,7 +334,7 @@ mod tests {
                 cfa: Cfa::Stub(11),
                 ..Rule::RETURN
             };
-            Ordinary::of(Step::Rule(rule), ip).offset
+            Ordinary::of(Step::Rule(rule).into(), ip).offset
         };
         assert_eq!([0x1000, 0x100b, 0x100f].map(stub), [8, 16, 16]);
     }

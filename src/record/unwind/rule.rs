@@ -1,4 +1,4 @@
-//! How one address gets to its caller, in a form that takes nanoseconds, and a cache of such rules.
+//! How one address gets to its caller, in a form that takes nanoseconds.
 
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 
@@ -40,8 +40,12 @@ pub enum Step {
     Rule(Rule),
     /// As told by an expression that has to be evaluated each time, in the table of this place.
     Evaluate,
+    /// What a signal has interrupted goes on where the kernel has kept it, on top of the stack.
+    Interrupted,
     /// The first function of a thread.
     Root,
+    /// It has left the stack that it was called on.
+    Switches,
     /// Code that was generated and keeps frame pointers by custom.
     FramePointer,
     /// Nothing.
@@ -201,39 +205,6 @@ fn known(expression: &[u8]) -> Option<Cfa> {
         _ => return None,
     };
     (*last == DEREF).then_some(Cfa::Memory(register, offset))
-}
-
-/// Steps of places that were walked through, each file's by its number.
-pub struct Cache(Vec<Option<(u32, u64, Step)>>);
-
-/// Steps kept: 48 bytes each, together 1.5 MiB.
-const KEPT_STEPS: usize = 1 << 15;
-
-impl Cache {
-    /// An empty one.
-    pub fn new() -> Cache {
-        Cache(vec![None; KEPT_STEPS])
-    }
-
-    fn place(file: u32, offset: u64) -> usize {
-        let mixed = (offset ^ u64::from(file) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 49) as usize
-    }
-
-    /// The step at an offset in a file, if it is kept.
-    pub fn known(&self, file: u32, offset: u64) -> Option<Step> {
-        match self.0.get(Self::place(file, offset)) {
-            Some(Some((of, at, step))) if (*of, *at) == (file, offset) => Some(*step),
-            _ => None,
-        }
-    }
-
-    /// Keeps a step, in place of one that was there before.
-    pub fn keep(&mut self, file: u32, offset: u64, step: Step) {
-        if let Some(place) = self.0.get_mut(Self::place(file, offset)) {
-            *place = Some((file, offset, step));
-        }
-    }
 }
 
 #[cfg(test)]

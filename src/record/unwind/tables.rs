@@ -12,6 +12,7 @@ use gimli::{
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
+use super::go::{Mark, Marked};
 use crate::mapped::Guarded;
 
 /// Functions indexed of a section without an index: 8 bytes each.
@@ -86,8 +87,21 @@ pub struct Tables {
     debug_frame: Option<Section>,
     /// Compilers of its language keep frame pointers everywhere.
     keeps_frame_pointers: bool,
+    /// Functions of Go that are not left as others are.
+    marked: Marked,
     /// It is no ELF file of this architecture: generated code, mapped from a file.
     foreign: bool,
+}
+
+/// What else an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// It is of code that handlers of signals return to.
+    pub is_signal: bool,
+    /// The function begins at the address.
+    pub begins: bool,
+    /// The address is that of its last byte.
+    pub ends: bool,
 }
 
 /// Whether an address has an entry.
@@ -101,7 +115,12 @@ enum Found {
 impl Tables {
     /// Of a file.
     pub fn new(image: Image) -> Tables {
-        Self::parse(&image).unwrap_or_default().with(image)
+        let parsed = Self::parse(&image).unwrap_or_default();
+        let marked = match parsed.is_go {
+            true => Marked::of(&image),
+            false => Marked::default(),
+        };
+        parsed.with(image, marked)
     }
 
     fn parse(image: &[u8]) -> Option<Parsed> {
@@ -190,13 +209,13 @@ impl Tables {
         matches!(&self.image, Image::File(map) if map.has_shrunk())
     }
 
-    /// Hands the row of `address` to `then`: with the section's bytes, and whether it is of a signal trampoline. `Err` says
-    /// whether frame pointers can be followed instead.
+    /// Hands the row of `address` to `then`: with the section's bytes, and what its entry is. `Err` says whether frame pointers can
+    /// be followed instead.
     pub fn row<T>(
         &self,
         address: u64,
         context: &mut UnwindContext<usize>,
-        then: impl FnOnce(&UnwindTableRow<usize>, &[u8], bool) -> T,
+        then: impl FnOnce(&UnwindTableRow<usize>, &[u8], Entry) -> T,
     ) -> Result<T, bool> {
         let mut gap = u64::MAX;
         if let Some(section) = &self.eh_frame {
@@ -205,9 +224,7 @@ impl Tables {
             match find(section, &frames, bytes, &self.image, address) {
                 Found::Entry(at) => {
                     let row = row_of(section, &frames, at, address, context);
-                    return row
-                        .map(|(row, signal)| then(row, bytes, signal))
-                        .ok_or(false);
+                    return row.map(|(row, entry)| then(row, bytes, entry)).ok_or(false);
                 }
                 Found::Gap(size) => gap = gap.min(size),
             }
@@ -219,9 +236,7 @@ impl Tables {
             match find(section, &frames, bytes, &self.image, address) {
                 Found::Entry(at) => {
                     let row = row_of(section, &frames, at, address, context);
-                    return row
-                        .map(|(row, signal)| then(row, bytes, signal))
-                        .ok_or(false);
+                    return row.map(|(row, entry)| then(row, bytes, entry)).ok_or(false);
                 }
                 Found::Gap(size) => gap = gap.min(size),
             }
@@ -230,30 +245,36 @@ impl Tables {
         Err(self.foreign || self.keeps_frame_pointers || (has_some && gap >= GENERATED))
     }
 
-    /// Whether a call ends right before `address`, or the bytes there are not known.
-    pub fn may_follow_call(&self, address: u64) -> bool {
-        let load = self.loads.iter().find(|load| {
-            load.executable
-                && address
-                    .checked_sub(load.address)
-                    .is_some_and(|into| into <= load.size)
-        });
-        let Some(load) = load else { return true };
-        let end = (address - load.address).saturating_add(load.offset);
-        let Ok(end) = usize::try_from(end) else {
-            return false;
-        };
-        let start = end.saturating_sub(7);
-        let Some(before) = self.image.get(start..end) else {
-            return false;
-        };
-        let from_end = |n: usize| before.len().checked_sub(n).and_then(|at| before.get(at..));
-        let relative = from_end(5).is_some_and(|code| code.first() == Some(&0xe8));
-        // call r/m64: its lengths are 2, 3, 4, 6 and 7.
-        let indirect = (2..=7).any(|n| {
-            from_end(n).is_some_and(|code| matches!(code, [0xff, modrm, ..] if modrm >> 3 & 7 == 2))
-        });
-        relative || indirect
+    /// What Go says of the function at `address`, if that is not left as others are.
+    pub fn mark(&self, address: u64) -> Option<Mark> {
+        self.marked.at(address)
+    }
+
+    /// Marks functions: for tests.
+    #[cfg(test)]
+    pub fn marked(self, marked: Marked) -> Tables {
+        Tables { marked, ..self }
+    }
+
+    /// Whether executable code of the file is at `address`, or ends there.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.executable(address).is_some()
+    }
+
+    /// So many bytes of code.
+    pub fn code(&self, address: u64, bytes: u64) -> Option<&[u8]> {
+        let load = self.executable(address)?;
+        let start = (address - load.address).checked_add(load.offset)?;
+        let range = file_range(start, bytes, self.image.len())?;
+        self.image.get(range)
+    }
+
+    fn executable(&self, address: u64) -> Option<&Load> {
+        let mut all = self.loads.iter().filter(|load| load.executable);
+        all.find(|load| {
+            let into = address.checked_sub(load.address);
+            into.is_some_and(|into| into <= load.size)
+        })
     }
 }
 
@@ -268,9 +289,10 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn with(self, image: Image) -> Tables {
+    fn with(self, image: Image, marked: Marked) -> Tables {
         Tables {
             image,
+            marked,
             loads: self.loads,
             eh_frame: self.eh_frame,
             debug_frame: self.debug_frame,
@@ -481,16 +503,20 @@ fn row_of<'a, 'c, S: UnwindSection<Bytes<'a>>>(
     at: usize,
     address: u64,
     context: &'c mut UnwindContext<usize>,
-) -> Option<(&'c UnwindTableRow<usize>, bool)> {
+) -> Option<(&'c UnwindTableRow<usize>, Entry)> {
     let entry = frames
         .fde_from_offset(&section.bases, S::Offset::from(at), S::cie_from_offset)
         .ok()?;
     if entry.entry_len() > LONGEST || entry.cie().entry_len() > LONGEST {
         return None;
     }
-    let is_signal = entry.is_signal_trampoline();
+    let about = Entry {
+        is_signal: entry.is_signal_trampoline(),
+        begins: entry.initial_address() == address,
+        ends: address.checked_add(1) == Some(entry.end_address()),
+    };
     let row = entry
         .unwind_info_for_address(frames, &section.bases, context, address)
         .ok()?;
-    Some((row, is_signal))
+    Some((row, about))
 }

@@ -233,6 +233,98 @@ fn where_the_kernel_has_entered_is_the_root() {
     assert_eq!(go(0x7010, 0x7020), End::NoInfo);
 }
 
+/// Where files that tests make are mapped.
+const MAPPED: u64 = 0x40_0000;
+
+/// Walks `words`, of which `count` are stack, through a file of this code, of which this is told.
+fn walk_made(
+    code: &[u8],
+    functions: &[made::Function<'_>],
+    words: &[u64],
+    count: usize,
+) -> (Vec<u64>, Walked) {
+    let mapped = space(MappedKind::File, MAPPED, made::SIZE as u64);
+    let file = mapped.until(Timestamp::MAX).0[0].file.clone();
+    let copy = StackCopy::decode(words, count).expect("a copy");
+    let now = Code {
+        process: Pid(std::process::id()),
+        space: Some(&mapped),
+        time: Timestamp(5),
+    };
+    let mut unwinder = Unwinder::new(None).expect("this architecture");
+    unwinder.know(&file, Image::Memory(made::image(code, functions)));
+    let mut stack = Vec::new();
+    let walked = unwinder.walk(&copy, now, 10, &mut stack);
+    (stack, walked)
+}
+
+/// A place in such code.
+const fn made_at(at: u64) -> u64 {
+    MAPPED + made::CODE + at
+}
+
+/// While a handler returns, the kernel finds what it has interrupted on top of the stack; its own instruction is the last of its function.
+#[test]
+fn a_sample_in_the_system_call_that_ends_a_signal() {
+    let mut code = [0x90; 64];
+    code[40..49].copy_from_slice(b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05");
+    let mut stack = [0; 34];
+    // rsp, rip, and what was interrupted: its caller, which has none.
+    stack[5 + 15] = 0x7100;
+    stack[5 + 16] = made_at(4);
+    stack[32] = made_at(8);
+    let registers = [(RIP, made_at(49)), (RSP, 0x7000), (RBP, 0x7008)];
+    let mut words = copies::words(&registers, 0x7000, &stack);
+    let ordinary = (0, 16, made::PLAIN);
+    let all: [&[made::Function<'_>]; 2] = [&[ordinary], &[ordinary, (39, 10, made::SIGNAL)]];
+    for functions in all {
+        // It has run there, but is in no system call: nobody knows how.
+        let (frames, walked) = walk_made(&code, functions, &words, stack.len());
+        assert_eq!((frames, walked.end), (vec![made_at(49)], End::NoInfo));
+    }
+    copies::enter_system_call(&mut words, 15);
+    for functions in all {
+        let (frames, walked) = walk_made(&code, functions, &words, stack.len());
+        // Its own function is in front of the address, what was interrupted is behind.
+        let expected = vec![made_at(48), made_at(4) + 1, made_at(8)];
+        assert_eq!((frames, walked.end), (expected, End::Root));
+        let (frames, walked) = walk_made(&code, functions, &words[..23 + 20], 20);
+        assert_eq!((frames, walked.end), (vec![made_at(48)], End::Window));
+    }
+}
+
+/// A leaf of which nothing is known may have anything for a frame pointer, also where that leads to code behind a call.
+#[test]
+fn the_kernels_walk_is_not_taken_where_only_the_leaf_agrees() {
+    let mut code = [0x90; 64];
+    code[3] = 0xe8;
+    let registers = [(RIP, made_at(40)), (RSP, 0x7000), (RBP, 0x7100)];
+    let mut words = copies::words(&registers, 0x7000, &[]);
+    words.extend([made_at(40), made_at(8)]);
+    let caller = (0, 16, made::PLAIN);
+    let (frames, walked) = walk_made(&code, &[caller], &words, 0);
+    assert_eq!((frames, walked.end), (vec![made_at(40)], End::NoInfo));
+    assert!(!walked.by_frame_pointer && !walked.went_on);
+    // rbp + 16, and that of the caller below the return address.
+    let keeps = made::Left::Called(&[0x0c, 6, 16, 0x86, 2]);
+    let (frames, walked) = walk_made(&code, &[caller, (32, 16, keeps)], &words, 0);
+    assert_eq!(frames, [made_at(40), made_at(8)]);
+    assert_eq!((walked.end, walked.went_on), (End::Window, true));
+}
+
+/// As the stack of a coroutine does: it was made to return to the first byte of a function.
+#[test]
+fn a_stack_that_ends_at_the_beginning_of_a_function() {
+    let functions = [(0, 16, made::PLAIN), (32, 16, made::FIRST)];
+    let registers = [(RIP, made_at(4)), (RSP, 0x7000)];
+    let stack = [made_at(32), made_at(8)];
+    let words = copies::words(&registers, 0x7000, &stack);
+    let (frames, walked) = walk_made(&[0x90; 64], &functions, &words, stack.len());
+    // The byte in front of it belongs to nobody.
+    assert_eq!(frames, [made_at(4), made_at(32) + 1]);
+    assert_eq!(walked.end, End::Root);
+}
+
 /// All of the vdso's code has unwind information, or none is made up.
 #[test]
 fn every_address_of_the_vdso() {
@@ -287,7 +379,8 @@ proptest! {
         for offset in (0..size).step_by(3) {
             let Some(address) = tables.address_at(offset) else { continue };
             let _ = tables.may_follow_call(address);
-            let _ = tables.row(address, &mut context, |row, bytes, is_signal| {
+            let _ = tables.row(address, &mut context, |row, bytes, entry| {
+                let is_signal = entry.is_signal;
                 if let rule::Step::Rule(rule) = rule::compile(row, bytes) {
                     let mut registers = copy.registers();
                     if rule.apply(&mut registers, &copy).is_ok() {

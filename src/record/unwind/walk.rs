@@ -6,11 +6,12 @@ use gimli::UnwindContext;
 
 use super::copy::StackCopy;
 use super::files::Files;
+use super::found::{Cache, Found, Named, Place, Way, look};
 use super::quick::{Key, Ordinary, Quick, Reached};
 use super::registers::{RBP, Registers};
-use super::rule::{Cache, Rule, Step, check_up, compile};
+use super::rule::{Rule, Step, check_up};
 use super::tables::Image;
-use super::{IS_SUPPORTED, eval};
+use super::{IS_SUPPORTED, eval, interrupted};
 use crate::event::{LossClass, MappedFile, MappedKind, Pid, Timestamp};
 use crate::record::address_space::{AddressSpace, Mapping};
 use crate::record::aside::SharedAside;
@@ -33,7 +34,7 @@ pub enum End {
     Root,
     /// The stack has as many frames as are kept.
     Depth,
-    /// At code without unwind information.
+    /// At code without unwind information, or where that is of another stack.
     NoInfo,
     /// The stack goes on beyond what was copied.
     Window,
@@ -82,7 +83,8 @@ pub struct Unwinder {
     cache: Cache,
     quick: Quick,
     context: UnwindContext<usize>,
-    /// Of the stack that is walked, frames that called nothing: what a signal interrupted, and the code the handler returns to.
+    /// Of the stack that is walked, frames that called nothing: what a signal interrupted, the code the handler returns to, and
+    /// where a stack was made to return to.
     exact: Vec<usize>,
 }
 
@@ -143,7 +145,7 @@ impl Unwinder {
         let space = self.quick.space(code.space?.standing()?);
         let mut walk = Walk::new(code);
         let mut frame = copy.frame();
-        let mut step = self.ordinary(&mut walk, space, frame.ip, true)?;
+        let mut step = self.ordinary(&mut walk, space, copy.place())?;
         stack.reserve(depth);
         stack.push(frame.ip);
         let mut frames = 1;
@@ -158,7 +160,11 @@ impl Unwinder {
             if frames >= depth {
                 break End::Depth;
             }
-            step = self.ordinary(&mut walk, space, frame.ip.wrapping_sub(1), false)?;
+            let place = Place {
+                ip: frame.ip,
+                way: Way::Called,
+            };
+            step = self.ordinary(&mut walk, space, place)?;
             stack.push(frame.ip);
             frames += 1;
         };
@@ -172,25 +178,19 @@ impl Unwinder {
         })
     }
 
-    /// How the code at `at` in a space, which is mapped, gets to its caller.
+    /// How the code at a place in a space, which is mapped, gets to its caller.
     #[inline]
-    fn ordinary(
-        &mut self,
-        walk: &mut Walk<'_>,
-        space: u64,
-        at: u64,
-        runs: bool,
-    ) -> Option<Ordinary> {
-        let key = Quick::key(space, at, runs)?;
+    fn ordinary(&mut self, walk: &mut Walk<'_>, space: u64, place: Place) -> Option<Ordinary> {
+        let key = Quick::key(space, place)?;
         match self.quick.known(key) {
             Some(step) => Some(step),
-            None => self.learn(walk, key, at, runs),
+            None => self.learn(walk, key, place),
         }
     }
 
     #[cold]
-    fn learn(&mut self, walk: &mut Walk<'_>, key: Key, at: u64, runs: bool) -> Option<Ordinary> {
-        let step = Ordinary::of(self.find(walk, at).ok()?, at + u64::from(!runs));
+    fn learn(&mut self, walk: &mut Walk<'_>, key: Key, place: Place) -> Option<Ordinary> {
+        let step = Ordinary::of(self.find(walk, place).ok()?, place.ip);
         self.quick.keep(key, step);
         Some(step)
     }
@@ -207,40 +207,44 @@ impl Unwinder {
         let mut walk = Walk::new(code);
         let start = stack.len();
         self.exact.clear();
-        stack.push(registers.ip());
-        // The leaf is where it runs, a caller behind its call.
-        let mut runs = true;
+        let mut place = copy.place();
+        stack.push(place.ip);
         let mut frames = 1;
+        let mut ends_before = false;
         let end = loop {
-            let at = registers.ip().wrapping_sub(u64::from(!runs));
-            let is_signal = match self.step(&mut walk, at, &mut registers, copy) {
+            let found = match self.find(&mut walk, place) {
+                Ok(found) => found,
+                Err(end) => break end,
+            };
+            match found.named {
+                Named::Usually => {}
+                Named::There => self.exact.push(stack.len() - 1),
+                // Of the leaf alone.
+                Named::Before => ends_before = true,
+            }
+            let is_signal = match self.step(&mut walk, found.step, place, &mut registers, copy) {
                 Ok(is_signal) => is_signal,
                 Err(end) => break end,
             };
-            if is_signal {
-                // The handler was not called: it returns to where this code begins.
-                self.exact.extend((!runs).then(|| stack.len() - 1));
-            }
-            runs = is_signal;
-            let next = registers.ip();
-            if next == 0 {
+            place.ip = registers.ip();
+            place.way = if is_signal { Way::Runs } else { Way::Called };
+            if place.ip == 0 {
                 break End::Root;
             }
             // Only now is it known that there is more than is kept.
             if frames >= depth {
                 break End::Depth;
             }
-            if let Err(end) = self.check(&mut walk, next, runs) {
+            if let Err(end) = self.check(&mut walk, place) {
                 break end;
             }
-            self.exact.extend(runs.then_some(stack.len()));
-            stack.push(next);
+            self.exact.extend(is_signal.then_some(stack.len()));
+            stack.push(place.ip);
             frames += 1;
         };
         let found = stack.len();
-        let at = registers.ip().wrapping_sub(u64::from(!runs));
         let gap = match end {
-            End::Window => self.gap(&mut walk, at, &registers, copy),
+            End::Window => self.gap(&mut walk, place, &registers, copy),
             _ => None,
         };
         let end = match end {
@@ -251,6 +255,9 @@ impl Unwinder {
             }
             end => end,
         };
+        if ends_before && let Some(leaf) = stack.get_mut(start) {
+            *leaf = leaf.wrapping_sub(1);
+        }
         let went_on = stack.len() > found;
         for at in self.exact.drain(..) {
             if let Some(address) = stack.get_mut(at) {
@@ -271,28 +278,32 @@ impl Unwinder {
     fn gap(
         &mut self,
         walk: &mut Walk<'_>,
-        at: u64,
+        place: Place,
         registers: &Registers,
         copy: &StackCopy<'_>,
     ) -> Option<u64> {
-        let Ok(Step::Rule(rule)) = self.find(walk, at) else {
+        let Step::Rule(rule) = self.find(walk, place).ok()?.step else {
             return None;
         };
         let frame = rule.frame(registers, copy).ok()?;
         (frame - registers.sp() >= LARGE_FRAME).then_some(frame)
     }
 
-    /// From the function that `at` is in to its caller. Whether that was interrupted by a signal.
+    /// From the function that a place is in to its caller. Whether that was interrupted by a signal.
     fn step(
         &mut self,
         walk: &mut Walk<'_>,
-        at: u64,
+        step: Step,
+        place: Place,
         registers: &mut Registers,
         copy: &StackCopy<'_>,
     ) -> Result<bool, End> {
         walk.follows_call = false;
-        match self.find(walk, at)? {
+        match step {
             Step::Rule(rule) => rule.apply(registers, copy).map(|()| false),
+            // Its unwind information is of the stack it has left.
+            Step::Switches => Err(End::NoInfo),
+            Step::Interrupted => interrupted::resume(registers, copy).map(|()| true),
             Step::Root => Err(End::Root),
             Step::Unknown if is_entry(registers, copy) => Err(End::Root),
             Step::Unknown => Err(End::NoInfo),
@@ -302,12 +313,13 @@ impl Unwinder {
                 by_frame_pointer(registers, copy).map(|()| false)
             }
             Step::Evaluate => {
-                let process = walk.code.process;
+                let (process, at) = (walk.code.process, place.at());
                 let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
                 let (_, tables) = self.files.get(process, mapping).ok_or(End::NoInfo)?;
                 let address = tables.address_at(offset_in(mapping, at));
                 let address = address.ok_or(End::NoInfo)?;
-                let done = tables.row(address, &mut self.context, |row, bytes, is_signal| {
+                let done = tables.row(address, &mut self.context, |row, bytes, entry| {
+                    let is_signal = entry.is_signal;
                     eval::apply(row, bytes, is_signal, registers, copy).map(|()| is_signal)
                 });
                 done.unwrap_or(Err(End::NoInfo))
@@ -315,29 +327,31 @@ impl Unwinder {
         }
     }
 
-    /// How the function that `at` is in gets to its caller.
-    fn find(&mut self, walk: &mut Walk<'_>, at: u64) -> Result<Step, End> {
+    /// How the function that a place is in gets to its caller.
+    fn find(&mut self, walk: &mut Walk<'_>, place: Place) -> Result<Found, End> {
+        let at = place.at();
         let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
         let offset = offset_in(mapping, at);
+        let key = Cache::key(offset, place);
         if let Some(number) = walk.number
-            && let Some(step) = self.cache.known(number, offset)
+            && let Some(found) = self.cache.known(number, key)
         {
-            return Ok(step);
+            return Ok(found);
         }
         let kind = mapping.file.kind;
         match kind {
             MappedKind::File | MappedKind::Vdso | MappedKind::Memfd => {}
             // Each of its functions is a system call and a return.
-            MappedKind::Vsyscall => return Ok(Step::Rule(Rule::RETURN)),
-            MappedKind::Anonymous | MappedKind::Special => return Ok(Step::FramePointer),
+            MappedKind::Vsyscall => return Ok(Step::Rule(Rule::RETURN).into()),
+            MappedKind::Anonymous | MappedKind::Special => return Ok(Step::FramePointer.into()),
         }
         let (number, tables) = self
             .files
             .get(walk.code.process, mapping)
             .ok_or(End::NoInfo)?;
         walk.number = Some(number);
-        if let Some(step) = self.cache.known(number, offset) {
-            return Ok(step);
+        if let Some(found) = self.cache.known(number, key) {
+            return Ok(found);
         }
         let address = match (tables.address_at(offset), kind) {
             (Some(address), _) => address,
@@ -345,22 +359,9 @@ impl Unwinder {
             (None, MappedKind::Memfd) => offset,
             (None, _) => return Err(End::NoInfo),
         };
-        let found = tables.row(address, &mut self.context, |row, bytes, is_signal| {
-            if is_signal {
-                Step::Evaluate
-            } else {
-                compile(row, bytes)
-            }
-        });
-        let step = found.unwrap_or_else(|keeps_frame_pointers| {
-            if keeps_frame_pointers {
-                Step::FramePointer
-            } else {
-                Step::Unknown
-            }
-        });
-        self.cache.keep(number, offset, step);
-        Ok(step)
+        let found = look(tables, address, place.way, &mut self.context);
+        self.cache.keep(number, key, found);
+        Ok(found)
     }
 
     /// Goes on, with `frames` of `depth` found, along what the kernel has found by frame pointers: where unwind information says
@@ -373,47 +374,54 @@ impl Unwinder {
         rest: &[u64],
         stack: &mut Vec<u64>,
     ) -> End {
-        let Some(mut last) = stack.last().copied() else {
+        let Some(last) = stack.last().copied() else {
             return ended;
         };
-        let mut runs = frames == 1;
+        // A leaf that only runs somewhere says nothing of its frame pointer.
+        let is_leaf = frames == 1;
+        let mut place = Place {
+            ip: last,
+            way: if is_leaf { Way::Runs } else { Way::Called },
+        };
         let mut taken = 0;
         for next in rest {
             if frames + taken >= depth {
                 return End::Depth;
             }
-            let step = self.find(walk, last.wrapping_sub(u64::from(!runs)));
             let mut untold = false;
-            let is_told = match step {
+            let is_told = match self.find(walk, place).map(|found| found.step) {
                 Ok(Step::Rule(rule)) => rule.is_frame_pointer(),
                 Ok(Step::FramePointer | Step::Unknown) | Err(End::NoInfo) => {
                     untold = true;
-                    true
+                    !is_leaf || taken > 0
                 }
                 Ok(Step::Root) => return End::Root,
                 _ => false,
             };
             walk.follows_call = true;
-            if !is_told || self.check(walk, *next, false).is_err() {
+            let next = Place {
+                ip: *next,
+                way: Way::Called,
+            };
+            if !is_told || self.check(walk, next).is_err() {
                 return ended;
             }
             walk.by_frame_pointer |= untold;
-            stack.push(*next);
-            last = *next;
-            runs = false;
+            stack.push(next.ip);
+            place = next;
             taken += 1;
         }
-        match self.find(walk, last.wrapping_sub(1)) {
+        match self.find(walk, place).map(|found| found.step) {
             Ok(Step::Root) if taken > 0 => End::Root,
             _ => ended,
         }
     }
 
     /// Whether the caller's address can be one.
-    fn check(&mut self, walk: &mut Walk<'_>, address: u64, runs: bool) -> Result<(), End> {
+    fn check(&mut self, walk: &mut Walk<'_>, place: Place) -> Result<(), End> {
         let follows_call = walk.follows_call;
         let process = walk.code.process;
-        let at = address.wrapping_sub(u64::from(!runs));
+        let at = place.at();
         let mapping = walk.mapping(at).ok_or(End::Unmapped)?;
         if follows_call
             && matches!(mapping.file.kind, MappedKind::File)

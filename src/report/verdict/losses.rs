@@ -15,16 +15,27 @@ pub fn losses(about: &About) -> Vec<String> {
     } else {
         ""
     };
-    let list = |title: &str, pick: fn(LossClass) -> bool| {
-        let causes: Vec<String> = about
+    let causes = |pick: fn(LossClass) -> bool| -> Vec<String> {
+        about
             .losses
             .iter()
             .filter(|(class, count)| **count > 0 && pick(**class))
             .map(|(class, count)| format!("{} {count}", class.label()))
-            .collect();
+            .collect()
+    };
+    let told = |title: &str, causes: Vec<String>| {
         (!causes.is_empty()).then(|| format!("{title}{when}: {}", causes.join(", ")))
     };
-    let lost = list("lost by cause", LossClass::is_lost_sample);
+    let list = |title: &str, pick| told(title, causes(pick));
+    let mut of_lost = causes(LossClass::is_lost_sample);
+    // Only the end may have had room to tell, and that without causes.
+    let of_known = about.losses.iter().filter(|(c, _)| c.is_lost_sample());
+    let known = of_known.fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+    let unknown = about.lost.saturating_sub(known);
+    if unknown > 0 && about.selected.is_none() && !of_lost.is_empty() {
+        of_lost.push(format!("not told {unknown}"));
+    }
+    let lost = told("lost by cause", of_lost);
     let other = list("left out or missing", |c| {
         !c.is_lost_sample()
             && !is_truncation(c)
@@ -136,7 +147,7 @@ mod tests {
             [
                 "left out or missing: idle 7",
                 "user stacks that could not be walked to the root: no unwind info 4, stack window 2",
-                "user stacks walked in part: by frame pointers through generated code 9",
+                "user stacks walked in part: by frame pointers through code without unwind info 9",
             ]
         );
     }

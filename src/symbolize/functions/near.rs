@@ -33,6 +33,7 @@ impl FunctionTable {
             return FunctionTable::of(images.iter().copied());
         }
         table.add_stubs(images, Some(addresses));
+        table.add_go(images, Some(addresses));
         table.build();
         table
     }

@@ -122,6 +122,16 @@ pub const FAULTS_STATIC: Program = program(
     "faults_static",
     without_frame_pointers!("-static", "-no-pie"),
 );
+#[cfg(target_arch = "x86_64")]
+pub const RETURNS: Program = program("returns.c", "returns", without_frame_pointers!());
+#[cfg(target_arch = "x86_64")]
+pub const RETURNS_STATIC: Program = program(
+    "returns.c",
+    "returns_static",
+    without_frame_pointers!("-static", "-no-pie"),
+);
+#[cfg(target_arch = "x86_64")]
+pub const SWITCHES_GO: Program = program("switches.go", "switches_go", &[]);
 /// For debuggers only.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_DEBUG_FRAME: Program = program(
@@ -145,6 +155,17 @@ pub const SHADOW_GO: Program = program("shadow.go", "shadow_go", &[]);
 /// Without what debuggers are told.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_GO_BARE: Program = program("shadow.go", "shadow_go_bare", &["-ldflags=-w"]);
+/// Without symbols as well.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO_STRIPPED: Program =
+    program("shadow.go", "shadow_go_stripped", &["-ldflags=-s -w"]);
+/// Besides, wherever it is loaded.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_GO_STRIPPED_PIE: Program = program(
+    "shadow.go",
+    "shadow_go_stripped_pie",
+    &["-buildmode=pie", "-ldflags=-s -w"],
+);
 /// Doing little, so that it can be stepped through.
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_STEPS: Program = program(

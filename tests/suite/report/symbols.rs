@@ -6,7 +6,9 @@ use std::path::Path;
 
 use bprof::capture::CaptureWriter;
 use bprof::event::{MappedKind, Timestamp};
+use bprof::format::aid::{ElfLayout, ElfLayouts};
 use bprof::format::header::Header;
+use bprof::symbolize::functions;
 
 use super::fixture::{BASE, Bench, Elf, LEN, Run, Scene, Taken, header, hits, memory};
 
@@ -330,5 +332,62 @@ fn code_without_names_of_two_files_of_one_name_is_told_apart() {
             text.contains("[srv+0x10]") && text.contains("[srv#a1b2c3d+0x10]"),
             "{text}"
         );
+    }
+}
+
+/// Two files of one name are called the same in every part of a capture, whichever of them a report meets, and if none but one.
+#[test]
+fn a_file_is_called_the_same_in_every_selection() {
+    let bench = Bench::new();
+    let program = |dir: &str, id: &str| {
+        fs::create_dir(bench.path(dir)).unwrap();
+        let source = bench.path(&format!("{dir}/srv.c"));
+        fs::write(&source, "int main(void) { return 0; }").unwrap();
+        let id = format!("-Wl,--build-id=0x{id}");
+        Elf::with(&bench.path(dir), "srv", "gcc", &source, &["-s", &id])
+    };
+    let elves = [
+        program("one", "11223344"),
+        program("two", "a1b2c3d4"),
+        program("like", "a1b2c3d5"),
+    ];
+    let mut s = Scene {
+        writer: CaptureWriter::create(Vec::new(), &header()).unwrap(),
+    };
+    for (i, elf) in elves.iter().enumerate() {
+        let pid = 42 + i as u32;
+        let p = s.process(pid, 100);
+        s.image(p, 0, 0, "srv");
+        s.map(p, 0, BASE, &elf.mapped());
+        s.sample(Taken {
+            user: &[BASE + 0x10],
+            ..Taken::of(p, pid, "srv", 1_000_000_000 + i as u64)
+        });
+    }
+    let layouts = elves.iter().map(|elf| ElfLayout {
+        path: elf.mapped().path,
+        build_id: elf.mapped().build_id,
+        inode: None,
+        version: None,
+        loads: functions::loads(&*fs::read(&elf.path).unwrap()),
+    });
+    let layouts = layouts.collect();
+    s.writer.elf_layouts(&ElfLayouts { layouts }).unwrap();
+    let capture = bench.capture("run.bprof", &s.finish());
+    // The last two begin alike.
+    let labels = [
+        "[srv#1122334+0x10]",
+        "[srv#a1b2c3d4+0x10]",
+        "[srv#a1b2c3d5+0x10]",
+    ];
+    let named = |options: &[&str]| -> Vec<&str> {
+        let text = Run::report(&[&["--folded"], options].concat(), &capture).ok();
+        let found = labels.into_iter().filter(|label| text.contains(label));
+        found.collect()
+    };
+    assert_eq!(named(&[]), labels);
+    for (i, label) in labels.iter().enumerate() {
+        let pid = (42 + i).to_string();
+        assert_eq!(named(&["--pid", &pid]), [*label]);
     }
 }
