@@ -42,10 +42,14 @@ pub fn header() -> Header {
 }
 
 fn end() -> End {
+    end_of(9)
+}
+
+fn end_of(samples: u64) -> End {
     End {
         time: Timestamp(9_000_000_000),
         reason: EndReason::CommandExit(3),
-        samples: 9,
+        samples,
         lost: 5,
         processes: 1,
     }
@@ -683,7 +687,7 @@ fn odd_stacks_survive_and_deep_ones_keep_their_leaf_end() {
         };
         writer.sample(&sample).unwrap();
     }
-    let reader = Reader::from_bytes(writer.finish(&end()).unwrap()).unwrap();
+    let reader = Reader::from_bytes(writer.finish(&end_of(5)).unwrap()).unwrap();
     let (samples, damage) = content(&reader);
     assert_eq!(damage, []);
     let read: Vec<_> = samples.iter().map(|(_, user, _)| user.clone()).collect();
@@ -773,7 +777,7 @@ fn full_tables_refuse_strings_and_a_new_segment_makes_room() {
     writer.start_segment().unwrap();
     assert!(!writer.segment_is_full());
     assert_eq!(writer.string(&string(0)), Ok(0));
-    let reader = Reader::from_bytes(writer.finish(&end()).unwrap()).unwrap();
+    let reader = Reader::from_bytes(writer.finish(&end_of(1)).unwrap()).unwrap();
     assert_eq!(reader.segments().len(), 2);
     let (samples, damage) = content(&reader);
     assert_eq!((samples.len(), damage), (1, vec![]));
