@@ -15,8 +15,8 @@ const TOLD_AT: &[u8] = b"64.00";
 const TOLD_BELOW: &[u8] = b"71.00";
 
 /// What hides the word that starts a search until the pointer finds it.
-const HIDDEN: &str = "#search { opacity:0.1; ";
-const SHOWN: &[u8] = b"#search { ";
+const HIDDEN: &str = "#search { text-anchor:end; opacity:0.1; ";
+const SHOWN: &[u8] = b"#search { text-anchor:end; ";
 
 /// `1 sample` for its `1 samples`, a `Search` that can be seen; and what tells how much a search has found is where the name of a box is told, which in a picture whose
 /// first boxes are at the top is there too, not below the last one. Names, which could have either, come before what it is looked for in.

@@ -232,7 +232,10 @@ mod tests {
             "{legend_ends} {details}"
         );
         assert!(details + 3.0 <= first_box, "{details} {first_box}");
-        assert!(svg.contains("#search { cursor:pointer; }"), "{svg}");
+        assert!(
+            svg.contains("#search { text-anchor:end; cursor:pointer; }"),
+            "{svg}"
+        );
         assert!(!svg.contains("opacity:0.1"), "{svg}");
     }
 

@@ -99,11 +99,12 @@ mod tests {
         lowered.losses.insert(LossClass::RateChanged, 2);
         let lines = opening(&lowered);
         assert_eq!(
-            lines[3..6],
+            lines[3..7],
             [
                 "samples: 900, which count as 1900 because the rate was lowered; lost: 100 (5.0 % of those taken)",
                 "lost by cause: ring full 100",
-                "left out or missing: idle 7, rate changed to keep the CPU limit 2",
+                "left out or missing: idle 7",
+                "CPU limit: to keep it the rate was changed 2 times; samples count for more where it was lower, for 2.11 on average",
             ]
         );
         lowered.losses.remove(&LossClass::RateChanged);
