@@ -15,7 +15,7 @@ use super::GoFunctions;
 use super::layout::Layout;
 use crate::format::limits;
 
-/// Relocations of one section that are looked at: large programs have a million or two.
+/// Relocations that are looked at: large programs have a million or two.
 const MOST_RELOCATIONS: usize = 1 << 24;
 /// Functions whose surroundings are compared with the code.
 const COMPARED: usize = 512;
@@ -96,12 +96,16 @@ fn relocated<'d, Elf: FileHeader<Endian = Endianness>>(
         elf::EM_AARCH64 => elf::R_AARCH64_RELATIVE,
         _ => return None,
     };
+    // Of all sections together, which may lie one over the other.
+    let mut left = MOST_RELOCATIONS;
     elf.elf_section_table().iter().find_map(|section| {
         if section.sh_flags(endian).0 & elf::SHF_ALLOC.0 == 0 {
             return None;
         }
         let (relocations, _) = section.rela(endian, image).ok()??;
-        let mut relocations = relocations.iter().take(MOST_RELOCATIONS);
+        let relocations = relocations.get(..left).unwrap_or(relocations);
+        left -= relocations.len();
+        let mut relocations = relocations.iter();
         let found = relocations.find(|relocation| relocation.r_offset(endian).into() == address)?;
         let addend: i64 = found.r_addend(endian).into();
         (found.r_type(endian, false) == relative).then_some(addend.cast_unsigned())

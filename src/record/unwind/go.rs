@@ -28,7 +28,7 @@ impl Marked {
             return Marked::default();
         };
         let marked = functions.iter().filter_map(|function| {
-            let mark = mark(function.flags, functions.name(&function))?;
+            let mark = mark(function.flags, || functions.name(&function))?;
             Some((function.start..functions.end(&function), mark))
         });
         Marked::new(marked.take(MOST).collect())
@@ -52,9 +52,9 @@ impl Marked {
 /// Go ends its own stacks at the code that the kernel calls for a signal; what that has interrupted is known here.
 const HANDLERS: [&[u8]; 2] = [b"runtime.sigtramp", b"runtime.cgoSigtramp"];
 
-fn mark(of: u8, name: &[u8]) -> Option<Mark> {
+fn mark<'n>(of: u8, name: impl FnOnce() -> &'n [u8]) -> Option<Mark> {
     if of & flags::TOP_FRAME != 0 {
-        (!HANDLERS.contains(&name)).then_some(Mark::Top)
+        (!HANDLERS.contains(&name())).then_some(Mark::Top)
     } else if of & flags::SP_WRITE != 0 {
         Some(Mark::Switches)
     } else {
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn only_functions_that_are_not_ordinary_are_marked() {
-        let marks = [0, 4, 1, 5, 2, 6, 3, 7].map(|of| mark(of, b"runtime.any"));
+        let marks = [0, 4, 1, 5, 2, 6, 3, 7].map(|of| mark(of, || b"runtime.any"));
         let (top, switches) = (Some(Mark::Top), Some(Mark::Switches));
         assert_eq!(marks, [None, None, top, top, switches, switches, top, top]);
-        assert_eq!(mark(5, b"runtime.sigtramp"), None);
+        assert_eq!(mark(5, || b"runtime.sigtramp"), None);
     }
 
     #[test]
