@@ -26,8 +26,8 @@ use crate::capture::writer::NoRoom;
 
 /// Bytes of the disk that are kept free for the end of the capture.
 const RESERVE: u64 = 1 << 20;
-/// A capture of no samples finds room where so many bytes are free.
-pub const LEAST_ROOM: u64 = RESERVE + (64 << 10);
+/// A capture begins where so many bytes are free: its header takes a page.
+pub const LEAST_ROOM: u64 = RESERVE + (4 << 10);
 /// Of what is kept free, frames of samples leave so many to what names need.
 const FOR_THE_END: u64 = 128 << 10;
 /// So much can be written to a pipe that has room, without waiting.

@@ -99,10 +99,10 @@ pub(super) fn output(path: &Path) -> Finding {
             let text = format!("{} free in {shown}", HumanBytes(free));
             match free {
                 ..output::LEAST_ROOM => {
-                    let need = HumanBytes(output::LEAST_ROOM);
+                    let need = output::LEAST_ROOM >> 10;
                     Finding::missing(
                         WHAT,
-                        format!("{text}, a capture needs {need} to begin with"),
+                        format!("{text}, a capture needs {need} KiB to begin with"),
                     )
                     .fix("name a file elsewhere: -o FILE")
                 }

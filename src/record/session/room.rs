@@ -230,13 +230,13 @@ pub(super) fn finish(
 pub(super) fn not_begun(err: WriteError, options: &Options) -> anyhow::Error {
     if let WriteError::Full { source, .. } = &err {
         let path = options.output.display();
-        let need = HumanBytes(LEAST_ROOM);
+        let need = LEAST_ROOM >> 10;
         let command = match options.target {
             Target::Command(_) => "; the command was not started",
             _ => "",
         };
         return anyhow!(
-            "cannot write {path}: {source}: a capture needs {need} to begin with, so that its end finds room whatever comes; make room \
+            "cannot write {path}: {source}: a capture needs {need} KiB to begin with, so that its end finds room whatever comes; make room \
              there, or name a file on another disk with -o{command}"
         );
     }
