@@ -84,9 +84,14 @@ pub(super) fn truncated(about: &About) -> Option<String> {
         [] => {}
         [(_, one)] => line.push_str(&format!(": {one}")),
         _ => {
+            let of_causes = causes.iter().map(|(n, _)| *n);
             let causes = causes.iter();
             let causes: Vec<_> = causes.map(|(n, cause)| format!("{n} {cause}")).collect();
             line.push_str(&format!(": {}", causes.join("; ")));
+            let all = of_causes.fold(0u64, u64::saturating_add);
+            if all > count {
+                line.push_str(&format!("; {} by several of these", all - count));
+            }
         }
     }
     Some(line)
@@ -107,7 +112,7 @@ fn cut_by(about: &About) -> Vec<(u64, String)> {
         (deep, deeper),
         (
             of(LossClass::UnwindWindow),
-            "larger than what is copied of a stack (stack window)".to_owned(),
+            "beyond what could be copied of the stack (stack window)".to_owned(),
         ),
         (
             of(LossClass::StackShortened),
@@ -188,10 +193,13 @@ mod tests {
             ),
             format!(
                 "{cut}: 5 deeper than 64 frames (kernel.perf_event_max_stack can be raised before recording); \
-                 3 larger than what is copied of a stack (stack window); \
+                 3 beyond what could be copied of the stack (stack window); \
                  1 cut because the ring was nearly full (a larger --ring-size or a lower -F keeps them)"
             )
         );
+        let both = [(LossClass::UnwindWindow, 8), (LossClass::StackShortened, 3)];
+        let line = line(&both, "x", 64);
+        assert!(line.ends_with("; 2 by several of these"), "{line}");
         let none = About {
             truncated: Some(0),
             ..about()
