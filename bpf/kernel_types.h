@@ -28,6 +28,7 @@ enum { BPF_F_USER_STACK = 1 << 8 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0 };
 enum { BPF_ANY = 0 };
+enum { BPF_F_MMAPABLE = 1 << 10 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -17,6 +17,7 @@ __u64 cpu_changes = 0;
 /* Never read: makes the layout of the record part of the skeleton. */
 const volatile struct sample_head sample_head_layout = {};
 const volatile struct user_copy user_copy_layout = {};
+const volatile struct chain chain_layout = {};
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -78,6 +79,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct window);
 } windows SEC(".maps");
+
+/* Written by the recorder, who has it in its memory, read here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct usual);
+} usual SEC(".maps");
 
 static __always_inline void add(enum counter which, __u64 more)
 {
@@ -279,13 +289,132 @@ __noinline long copy_beyond(__u32 cpu, __u64 offset, __u64 from, __u64 room)
 	return bytes > 0 ? bytes + sizeof(struct stack_part) : 0;
 }
 
+/* As src/record/unwind/usual.rs has them. */
+#define USUAL_HASH 0x9e3779b97f4a7c15ULL
+
+static __always_inline __u64 program_tag(__u32 tgid, __u32 exec_id)
+{
+	return (tgid * 0x9e3779b1U + exec_id * 0x85ebca77U) >> (32 - (64 - ADDRESS_BITS));
+}
+
+#define CHAIN_BYTES (CHAIN_FRAMES * sizeof(__u64))
+#define CHAIN_MOST (sizeof(struct chain) + CHAIN_BYTES + sizeof(struct stack_part))
+
+/* Where a chain is made: behind all else in the scratch buffer, what walked stacks and the page of copy_pages may take included. Then
+ * comes its length. */
+static __always_inline __u64 chain_place(void)
+{
+	return copies_end() + config.max_user * sizeof(__u64) + PAGE;
+}
+
+/* Follows frame pointers through the copy whose struct user_copy begins `offset` bytes into the scratch buffer, for as long as they
+ * lead through code that is known to keep them, `tag` being that of its program, and takes out of it what is not needed for this.
+ * Bytes of what there is then behind the struct; 0 when it is as it was. By itself for the sake of the verifier, too: each step is
+ * looked at once, as what lives on from it to the next is any number. */
+__noinline long shorten(__u32 cpu, __u64 offset, __u64 tag)
+{
+	__u32 zero = 0, i;
+	__u64 from, bytes, frame, next, ip, key, slot, at, place, by, count, last = 0, after = 0, size, top;
+	__u64 base = offset + sizeof(struct user_copy);
+	void *head = bpf_map_lookup_elem(&scratch, &cpu);
+	const struct usual *known = bpf_map_lookup_elem(&usual, &zero);
+	volatile struct user_copy *copy;
+	volatile __u64 *frames, *found;
+	struct chain *chain;
+	struct stack_part *tail;
+
+	barrier_var(offset);
+	if (!config.window || !head || !known || offset > copies_end() - sizeof(*copy))
+		return 0;
+	copy = head + offset;
+	from = copy->top.from;
+	bytes = copy->top.bytes;
+	frame = copy->regs.bp;
+	if (bytes < CHAIN_FROM || frame < copy->regs.sp || frame & 7)
+		return 0;
+	frames = head + chain_place();
+	/* How many. In memory, and written where the loop is left: the verifier need not tell these ways apart. */
+	found = frames + CHAIN_FRAMES;
+	tag <<= ADDRESS_BITS;
+#pragma clang loop unroll(disable)
+	for (i = 0;; i++) {
+		at = frame - from;
+		place = base + at;
+		barrier_var(place);
+		if (i == CHAIN_FRAMES || at > bytes - 16 || place > copies_end() - 16) {
+			*found = i;
+			break;
+		}
+		next = *(__u64 *)(head + place);
+		ip = *(__u64 *)(head + place + 8);
+		if (ip >> ADDRESS_BITS) {
+			*found = i;
+			break;
+		}
+		last = frame;
+		after = next;
+		by = next - frame;
+		/* Up, by words, and by less than all of it. */
+		if (by & 7 || by - 16 >= LARGEST_WINDOW - 16) {
+			frames[i] = ip;
+			*found = i + 1;
+			break;
+		}
+		frames[i] = ip | by << (CHAIN_BITS - 3);
+		key = ip | tag;
+		slot = key * USUAL_HASH >> (64 - USUAL_BITS);
+		if (known->keys[slot] != key && known->keys[slot ^ 1] != key) {
+			*found = i + 1;
+			break;
+		}
+		frame = next;
+	}
+	count = *found;
+	frame = copy->regs.bp;
+	top = frame + 16 - from;
+	/* What lies above the last. */
+	at = last + 16 - from;
+	size = bytes - at;
+	/* More than a page would have to be copied in steps. The chain does not reach up to there. */
+	if (count < CHAIN_WORTH || at > bytes || size > PAGE ||
+	    at < top + sizeof(*chain) + count * sizeof(__u64) + sizeof(*tail) + CHAIN_SAVES)
+		return 0;
+	place = base + top;
+	barrier_var(place);
+	if (place > copies_end() - CHAIN_MOST)
+		return 0;
+	chain = head + place;
+	chain->first = frame;
+	chain->next = after;
+	chain->count = count;
+	count *= sizeof(__u64);
+	barrier_var(count);
+	if (count > CHAIN_BYTES || bpf_probe_read_kernel(chain + 1, count, (void *)frames))
+		return -1;
+	place += sizeof(*chain) + count;
+	barrier_var(place);
+	if (place > copies_end() - sizeof(*tail))
+		return -1;
+	tail = head + place;
+	place = base + at;
+	barrier_var(place);
+	barrier_var(size);
+	/* Downwards, which this does word by word. */
+	if (place > copies_end() || size > PAGE || bpf_probe_read_kernel(tail + 1, size, head + place))
+		return -1;
+	tail->from = from + at;
+	tail->bytes = size;
+	copy->top.bytes = top;
+	return top + sizeof(*chain) + count + sizeof(*tail) + size;
+}
+
 /* Copies registers and the stack's used top to `copy`, `offset` bytes into the scratch buffer, `room` bytes of it at most. Bytes
  * of the stack; negative when it must be walked instead. Adds to `flags` what is to be told of it, and sets `walks` when it is to be
  * walked as well. */
 static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct user_copy *copy, __u64 offset, __u32 in_kernel,
-				      __u64 room, __u32 *flags, __u32 *walks)
+				      __u64 tag, __u64 room, __u32 *flags, __u32 *walks)
 {
-	__u64 from, end, sp, len, window = config.window, beyond = 0, other;
+	__u64 from, end, sp, len, taken, window = config.window, beyond = 0, other;
 	__u32 tid = (__u32)bpf_get_current_pid_tgid(), cpu = bpf_get_smp_processor_id();
 	struct window *known;
 	long more;
@@ -325,12 +454,22 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct us
 			return more;
 		len = more;
 	}
+	taken = len;
+	if (len >= CHAIN_FROM) {
+		more = shorten(cpu, offset, tag);
+		if (more < 0)
+			return more;
+		if (more > 0) {
+			taken = more;
+			*flags |= SAMPLE_CHAIN;
+		}
+	}
 	other = interrupted(sp);
 	if (other)
 		beyond = other;
 	else if (beyond < from + len)
-		return len;
-	return len + copy_beyond(cpu, offset + sizeof(*copy) + len, beyond, room - len);
+		return taken;
+	return taken + copy_beyond(cpu, offset + sizeof(*copy) + taken, beyond, room - len);
 }
 #endif
 
@@ -411,7 +550,8 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 
 		/* Any number to the verifier, as in copy_pages. */
 		flags = *(volatile enum sample_flag *)&head->flags & FLAGS;
-		size = copy_user(ctx, (void *)head + bytes, bytes, in_kernel, room, &flags, &walks);
+		size = copy_user(ctx, (void *)head + bytes, bytes, in_kernel,
+				 program_tag(pid_tgid >> 32, head->exec_id), room, &flags, &walks);
 		if (size >= 0) {
 			if ((__u64)size > config.window)
 				size = config.window;

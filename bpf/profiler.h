@@ -43,6 +43,13 @@ enum {
 	LARGEST_WINDOW = 131072, /* `config.window` is not larger */
 	ROOM_SHARE = 4,        /* a copy takes no more than this part of what is free in the ring */
 	RED_ZONE = 128,        /* bytes below the stack pointer that are in use, copied too */
+	CHAIN_FROM = 1024,     /* copies of fewer bytes are not shortened to a chain of frames */
+	CHAIN_WORTH = 8,       /* nor are those of fewer frames */
+	CHAIN_SAVES = 256,     /* nor is one that would get shorter by less */
+	CHAIN_FRAMES = 64,     /* a chain is not longer */
+	USUAL_BITS = 14,       /* of the number of places in `usual` */
+	ADDRESS_BITS = 47,     /* of a user address; in `usual` the tag of its program is above them */
+	CHAIN_BITS = 48,       /* in a chain: how far the next frame is from this one, in words, is above them */
 	WEIGHT_SHIFT = 16,     /* of a sample's weight in its flags; 0 is 1 */
 	FLAGS = (1 << WEIGHT_SHIFT) - 1,
 };
@@ -63,6 +70,7 @@ enum sample_flag {
 	SAMPLE_SHORT = 1 << 4,      /* the ring was nearly full: SHORT_FRAMES of each stack at most */
 	SAMPLE_COPIED = 1 << 5,     /* registers and stack memory in place of the user stack's addresses */
 	SAMPLE_LESS = 1 << 6,       /* the copy may have been cut because the ring got full */
+	SAMPLE_CHAIN = 1 << 7,      /* behind the top of the copy comes a chain and another part, for all that lies there */
 };
 
 /* What precedes stack memory in a record. */
@@ -76,6 +84,22 @@ struct stack_part {
 struct user_copy {
 	struct user_regs regs; /* of the user code, also when the sample was taken in the kernel */
 	struct stack_part top;
+};
+
+/* With SAMPLE_CHAIN, what follows the top, which ends with the first of the frames: then a word for each of them with the return
+ * address beside it, and how far up the next one is; then another part, of what lies above the last. In the memory between,
+ * which is left out, are only what these functions keep for themselves. */
+struct chain {
+	__u64 first;           /* where the frame pointer leads */
+	__u64 next;            /* what the last frame has for that of its caller */
+	__u64 count;           /* so many frames */
+};
+
+/* Return addresses into functions that have made the usual frame (the frame pointer leads to that of their caller and, beside it, to
+ * the return address), as the recorder has found in the unwind information of their files: each in the place that its hash gives or
+ * its neighbour, with a tag of the program. Where a frame pointer chain leads through nothing else, nothing else of the stack is needed. */
+struct usual {
+	__u64 keys[1 << USUAL_BITS];
 };
 
 /* What is known of a thread's stack, in `windows`. */

@@ -24,8 +24,10 @@ pub use skel::types;
 use skel::{ProfilerSkel, ProfilerSkelBuilder};
 use types::{counter, filter, sample_head, user_copy};
 
+use super::host;
 use super::needed_types::NeededTypes;
 use super::unwind::interrupted::saved_registers;
+use super::unwind::usual::{self, Usual};
 use super::unwind::windows::{THREADS, Window};
 use super::wire::Depths;
 use crate::event::{LossClass, Pid};
@@ -130,11 +132,7 @@ impl Program {
         rodata.config.may_walk = u32::from(config.may_walk);
         rodata.config.saved_registers = saved_registers();
         rodata.config.ring_bytes = u64::from(config.ring_bytes);
-        // A few of the largest copies: there is still room for as large ones until the recorder comes.
-        rodata.config.wake_bytes = match config.window {
-            0 => u64::from(config.ring_bytes / 2),
-            _ => u64::from(config.ring_bytes / 4),
-        };
+        rodata.config.wake_bytes = u64::from(config.ring_bytes / 2);
         rodata.config.short_bytes = u64::from(match config.window {
             0 => config.ring_bytes / 4 * 3,
             // Copies get smaller long before.
@@ -144,7 +142,7 @@ impl Program {
         let copied = match config.window {
             0 => 0,
             // What the verifier believes of the copy by pages needs one more.
-            window => size_of::<user_copy>() + window as usize + COPIED_PAGE,
+            window => size_of::<user_copy>() + window as usize + COPIED_PAGE + CHAIN,
         };
         open.maps
             .scratch
@@ -292,6 +290,11 @@ impl Program {
         Ok(())
     }
 
+    /// Where it reads what code is known to keep frame pointers. `None` on kernels that cannot share it.
+    pub fn usual(&self) -> Option<Usual> {
+        Usual::map(self.skel.maps.usual.as_fd(), host::now).ok()
+    }
+
     /// Nanoseconds the program has taken on all CPUs, if it measures that.
     pub fn time_spent(&self) -> Result<u64> {
         let values = self.counter(counter::COUNT_TIME)?;
@@ -357,6 +360,9 @@ pub(super) fn with_own_types<T>(each: impl FnOnce(&[u8]) -> T) -> Result<T> {
 
 /// `PAGE` of `bpf/profiler.bpf.c`.
 const COPIED_PAGE: usize = 4096;
+
+/// What `shorten` there needs to make a chain: its frames and their number.
+const CHAIN: usize = (usual::LONGEST + 1) * 8;
 
 /// A key of `targets`, in memory order.
 fn process_bytes(process: &types::process) -> [u8; 16] {

@@ -12,7 +12,7 @@
 //! kernel_names, layouts, jit     what names need beside samples, written off the sampling path
 //!   asked_names, symbol_program  kernel symbols one by one (bpf/symbols.bpf.c), else table_names, kallsyms: all of them
 //!   bpf_code, modules, places    code of the kernel that comes and goes
-//! capabilities, own_code   what is given up once it runs
+//! capabilities, own_code   what is given up once it runs         shared    memory of maps
 //! session    the loop over all this  progress   what people see     output    the file
 //! ```
 //!
@@ -59,6 +59,7 @@ pub mod ring;
 pub mod rooted;
 pub mod sampler;
 pub mod session;
+pub mod shared;
 pub mod sideband;
 pub mod signals;
 pub mod symbol_program;

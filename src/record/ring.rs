@@ -5,13 +5,13 @@
 //! would take the cache line from the CPU that writes the next.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::event::epoll;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::ProtFlags;
 
+use super::shared::Shared;
 use crate::capture::writer::TOGETHER;
 use crate::prefetch::prefetch_at;
 
@@ -36,9 +36,9 @@ pub struct Rings {
 }
 
 struct Ring {
-    consumer: Mapping,
+    consumer: Shared,
     /// The producer's page, then the data.
-    producer: Mapping,
+    producer: Shared,
     page: usize,
     /// Bytes of data, a power of two.
     size: u64,
@@ -94,8 +94,8 @@ impl Ring {
         let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
         let length = page + size as usize;
         Ok(Ring {
-            consumer: Mapping::new(map, 0, page, read | write).context("cannot map a ring")?,
-            producer: Mapping::new(map, page as u64, length, read)
+            consumer: Shared::new(map, 0, page, read | write).context("cannot map a ring")?,
+            producer: Shared::new(map, page as u64, length, read)
                 .context("cannot map a ring's data")?,
             page,
             size: u64::from(size),
@@ -109,8 +109,8 @@ impl Ring {
         // long as `self`.
         let (consumed, produced) = unsafe {
             (
-                self.consumer.start.cast::<AtomicU64>().as_ref(),
-                self.producer.start.cast::<AtomicU64>().as_ref(),
+                self.consumer.start().cast::<AtomicU64>().as_ref(),
+                self.producer.start().cast::<AtomicU64>().as_ref(),
             )
         };
         let mut at = consumed.load(Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Ring {
             let offset = (at & (self.size - 1)) as usize;
             prefetch_at(
                 self.producer
-                    .start
+                    .start()
                     .as_ptr()
                     .wrapping_add(self.page + offset),
             );
@@ -183,7 +183,7 @@ impl Ring {
         let offset = (position & (self.size - 1)) as usize;
         // SAFETY: positions are multiples of eight, as is the ring's size, so this is aligned and within the data.
         let length = unsafe {
-            let head = self.producer.start.add(self.page + offset);
+            let head = self.producer.start().add(self.page + offset);
             head.cast::<AtomicU32>().as_ref().load(Ordering::Acquire)
         };
         let valid = length & BUSY == 0 && u64::from(length & !DISCARDED) <= self.size - HEAD;
@@ -199,7 +199,7 @@ impl Ring {
         }
         // SAFETY: within the data, which is mapped as long as `self` and initialized by the kernel.
         Some(unsafe {
-            let data = self.producer.start.as_ptr().add(self.page);
+            let data = self.producer.start().as_ptr().add(self.page);
             std::slice::from_raw_parts(data.add(offset), length)
         })
     }
@@ -210,7 +210,7 @@ impl Ring {
         let first = length.min(self.size as usize - offset);
         // SAFETY: within the data, which is mapped as long as `self` and initialized by the kernel.
         let (first, second) = unsafe {
-            let data = self.producer.start.as_ptr().add(self.page);
+            let data = self.producer.start().as_ptr().add(self.page);
             (
                 std::slice::from_raw_parts(data.add(offset), first),
                 std::slice::from_raw_parts(data, length - first),
@@ -225,40 +225,6 @@ impl Ring {
         a.copy_from_slice(first);
         b.copy_from_slice(second);
         whole
-    }
-}
-
-/// Mapped memory of a ring.
-struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(fd: BorrowedFd<'_>, offset: u64, length: usize, prot: ProtFlags) -> Result<Mapping> {
-        // SAFETY: a new mapping where the kernel chooses.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                length,
-                prot,
-                MapFlags::SHARED,
-                fd,
-                offset,
-            )?
-        };
-        let start: NonNull<u8> = NonNull::new(start.cast()).context("mapped at 0")?;
-        // A worker aside that outlives us must not keep it.
-        // SAFETY: what was just mapped, of which nothing is changed for this process.
-        let _ = unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxDontFork) };
-        Ok(Mapping { start, length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 

@@ -69,7 +69,7 @@ pub fn decode(record: &[u8], depths: Depths) -> Option<RingSample<'_>> {
     let told = |flag: sample_flag| head.flags.0 & flag.0 != 0;
     let (kernel, user) = addresses.split_at_checked(kernel_len)?;
     let (copy, user) = if told(sample_flag::SAMPLE_COPIED) {
-        let copy = StackCopy::decode(user, user_len)?;
+        let copy = StackCopy::decode(user, user_len, told(sample_flag::SAMPLE_CHAIN))?;
         (Some(copy), copy.leaf())
     } else if user.len() == user_len {
         (None, user)

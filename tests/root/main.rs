@@ -8,6 +8,8 @@
 //! [`common::Bench`]).
 
 mod anonymous;
+#[cfg(target_arch = "x86_64")]
+mod chains;
 mod common;
 mod cpus;
 mod devices;

@@ -250,11 +250,12 @@ fn compare(command: &mut Command) -> Outcome {
             words.extend_from_slice(&saved[..21]);
             words.extend([from, memory.len() as u64 * 8]);
             words.extend_from_slice(&memory);
-            let copy = StackCopy::decode(&words, memory.len()).expect("a copy");
+            let copy = StackCopy::decode(&words, memory.len(), false).expect("a copy");
             let code = Code {
                 process: Pid(stepped.child.id()),
                 space: Some(&stepped.space),
                 time: Timestamp(1),
+                exec_id: 0,
             };
             found.clear();
             let walked = unwinder.walk(&copy, code, DEPTH, &mut found);

@@ -113,7 +113,7 @@ pub fn is_whole(stack: &Stack) -> bool {
 /// Of all stacks. What is missing are those of the loader's and the signal trampoline's first instructions.
 pub const WHOLE: f64 = 0.995;
 
-fn check_shadow(program: Program) {
+pub fn check_shadow(program: Program) {
     let bench = Bench::new();
     let (recorded, folded) = record(&bench, program, &["300", "2"]);
     recorded.truth().check_count(&folded);

@@ -3,7 +3,7 @@
 use super::Drain;
 use crate::capture::writer::TOGETHER;
 use crate::event::{LossClass, Timestamp, sample_flags};
-use crate::record::processes::Processes;
+use crate::record::processes::{Processes, Spaces};
 use crate::record::unwind::windows::Needed;
 use crate::record::unwind::{Code, End, StackCopy, WINDOW, Walked};
 use crate::record::wire::{CutBy, RingSample, decode};
@@ -50,23 +50,32 @@ impl Drain {
         self.walked = walked;
     }
 
-    /// Puts the stack of a sample behind `walked`, if it is of ordinary code and what was mapped at its time is known.
+    /// What a sample ran, if what was mapped at its time is known and its stack was copied; begins to load what
+    /// [`Drain::walk_at_once`] needs first. `spaces` are those of the sample before.
+    pub(super) fn code<'p>(
+        &mut self,
+        sample: &RingSample<'_>,
+        processes: Option<&'p Processes>,
+        spaces: &mut Option<Spaces<'p>>,
+    ) -> Option<Code<'p>> {
+        let copy = sample.copy?;
+        let unwinder = self.unwinder.as_mut()?;
+        let processes = processes.filter(|_| sample.time <= self.heard_until)?;
+        let code = code(sample, processes, spaces);
+        unwinder.prefetch(&copy, code);
+        Some(code)
+    }
+
+    /// Puts the stack of a sample of known code behind `walked`, if it is of ordinary code.
     pub(super) fn walk_at_once(
         &mut self,
         sample: &mut RingSample<'_>,
-        processes: Option<&Processes>,
+        code: Option<Code<'_>>,
         walked: &mut Vec<u64>,
     ) -> bool {
-        let (Some(copy), Some(unwinder)) = (sample.copy, &mut self.unwinder) else {
+        let (Some(copy), Some(code), Some(unwinder)) = (sample.copy, code, &mut self.unwinder)
+        else {
             return false;
-        };
-        let Some(processes) = processes.filter(|_| sample.time <= self.heard_until) else {
-            return false;
-        };
-        let code = Code {
-            process: sample.sampled.key.tgid,
-            space: processes.space(sample.sampled.key, sample.time),
-            time: sample.time,
         };
         let start = walked.len();
         let Some(done) = unwinder.walk_quickly(&copy, code, self.depths.user, walked) else {
@@ -83,20 +92,20 @@ impl Drain {
             walked.extend_from_slice(sample.user);
             return;
         };
-        let code = Code {
-            process: sample.sampled.key.tgid,
-            space: processes.space(sample.sampled.key, sample.time),
-            time: sample.time,
-        };
+        let code = code(sample, processes, &mut None);
         let done = unwinder.walk(&copy, code, self.depths.user, walked);
+        if copy.chain.is_some() && !matches!(done.end, End::Root | End::Depth) {
+            unwinder.distrust(&copy, code);
+        }
         self.tell(sample, &copy, done);
     }
 
     /// What a walk has shown: how much is to be copied from now on, and what its sample lacks.
     fn tell(&mut self, sample: &mut RingSample<'_>, copy: &StackCopy<'_>, done: Walked) {
-        // What was cut for want of room says nothing of what is needed.
-        if sample.cut_by != CutBy::Room || done.end != End::Window {
-            let copied = copy.top.words.len() as u32 * 8;
+        // What was cut for want of room says nothing of what is needed, nor what was left out in its middle.
+        let says_nothing = sample.cut_by == CutBy::Room || copy.chain.is_some();
+        if done.end != End::Window || !says_nothing {
+            let copied = copy.top_bytes() as u32;
             let bytes = u32::try_from(done.needed).unwrap_or(u32::MAX);
             let needed = match done.end {
                 _ if done.is_beyond => Needed::Beyond,
@@ -132,6 +141,24 @@ impl Drain {
         for class in ended.into_iter().chain(partly) {
             self.writer.loss(class, Some(sample.cpu), 1);
         }
+    }
+}
+
+/// What a sample ran. `spaces` are those of the sample before.
+fn code<'p>(
+    sample: &RingSample<'_>,
+    processes: &'p Processes,
+    spaces: &mut Option<Spaces<'p>>,
+) -> Code<'p> {
+    let key = sample.sampled.key;
+    let of = spaces.filter(|spaces| spaces.of == key);
+    let of = of.unwrap_or_else(|| processes.spaces(key));
+    *spaces = Some(of);
+    Code {
+        process: key.tgid,
+        space: of.at(sample.time),
+        time: sample.time,
+        exec_id: sample.sampled.exec_id,
     }
 }
 

@@ -161,10 +161,19 @@ impl Drain {
         let mut places = [None; TOGETHER];
         let mut walked = std::mem::take(&mut self.walked);
         walked.clear();
-        let all = samples.iter_mut().zip(&mut places);
-        for ((taken, place), record) in all.zip(records) {
-            let Some(mut sample) = decode(record, self.depths) else {
-                self.lose(LossClass::Malformed, None, 1);
+        let mut codes = [None; TOGETHER];
+        let mut spaces = None;
+        for ((taken, code), record) in samples.iter_mut().zip(&mut codes).zip(records) {
+            *taken = decode(record, self.depths);
+            match taken {
+                Some(sample) => *code = self.code(sample, processes, &mut spaces),
+                None => self.lose(LossClass::Malformed, None, 1),
+            }
+        }
+        let all = samples.iter_mut().zip(&mut places).zip(codes);
+        for (((taken, place), code), record) in all.zip(records) {
+            // What goes on below is taken.
+            let Some(mut sample) = taken.take() else {
                 continue;
             };
             if sample.sampled.tid.0 == 0 && is_idle(sample.kernel, self.idle_text) {
@@ -177,7 +186,7 @@ impl Drain {
             }
             if let Some(copy) = sample.copy {
                 let start = walked.len();
-                if self.walk_at_once(&mut sample, processes, &mut walked) {
+                if self.walk_at_once(&mut sample, code, &mut walked) {
                     *place = Some((start, walked.len()));
                 } else if self.held.push(sample.time, sample.weight, record) {
                     continue;

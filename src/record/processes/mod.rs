@@ -93,6 +93,22 @@ const READ_TOGETHER: usize = 64;
 /// Processes whose end was missed are looked for this often.
 const SWEEP: Duration = Duration::from_secs(30);
 
+/// What a process had mapped, image by image.
+#[derive(Debug, Clone, Copy)]
+pub struct Spaces<'p> {
+    /// The process.
+    pub of: ProcessKey,
+    images: &'p [model::Image],
+}
+
+impl<'p> Spaces<'p> {
+    /// What it had mapped at `time`.
+    pub fn at(&self, time: Timestamp) -> Option<&'p AddressSpace> {
+        let at = self.images.iter().rposition(|i| i.since <= time);
+        Some(&self.images.get(at.unwrap_or(0))?.space)
+    }
+}
+
 impl Processes {
     /// Follows `scope`; `clock_ticks` is `CLK_TCK`.
     pub fn new(scope: Scope, clock_ticks: u32) -> Processes {
@@ -252,11 +268,13 @@ impl Processes {
             .filter(|p| p.ended.is_none())
     }
 
-    /// What a process had mapped at `time`, as far as that has been told.
-    pub fn space(&self, key: ProcessKey, time: Timestamp) -> Option<&AddressSpace> {
-        let process = self.by_pid.get(&key.tgid)?.get(self.find(key)?)?;
-        let at = process.images.iter().rposition(|i| i.since <= time);
-        Some(&process.images.get(at.unwrap_or(0))?.space)
+    /// What a process had mapped, as far as that has been told.
+    pub fn spaces(&self, key: ProcessKey) -> Spaces<'_> {
+        let process = || self.by_pid.get(&key.tgid)?.get(self.find(key)?);
+        Spaces {
+            of: key,
+            images: process().map_or(&[], |process| &process.images),
+        }
     }
 
     fn touch(&mut self, pid: Pid) {

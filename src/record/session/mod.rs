@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::finish::{close, outlive};
 use self::governor::Governor;
 use self::room::Shortage;
-use self::setup::{Forked, SLOWEST_POLL, Setup, poll_interval};
+use self::setup::{Forked, POLL, Setup};
 use super::aside::Aside;
 use super::bpf::Counters;
 use super::drain::Drain;
@@ -205,6 +205,9 @@ fn record(
     let mut drain = Drain::new(writer, setup.depths, setup.command);
     if setup.copies {
         drain.unwinder = Unwinder::new(setup.processes.aside.clone());
+        if let Some(unwinder) = &mut drain.unwinder {
+            unwinder.usual = setup.program.usual();
+        }
         drain.windows = Windows::new(options.unwind == Unwind::Auto);
     }
     let drain = RefCell::new(drain);
@@ -353,12 +356,6 @@ impl Session<'_> {
 
     /// Takes samples until something ends it.
     fn sample(&mut self) -> Result<Ended> {
-        let interval = poll_interval(
-            self.setup.rate,
-            self.setup.sampling.event,
-            self.setup.ring_bytes,
-            self.setup.copies,
-        );
         // One beyond all clocks is none.
         let deadline = self
             .options
@@ -370,8 +367,8 @@ impl Session<'_> {
             let until = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             // What was read of processes holds from the next batch on.
             let interval = match self.setup.processes.has_readings() {
-                true => interval.min(SOON),
-                false => interval,
+                true => SOON,
+                false => POLL,
             };
             let timeout = until.map_or(interval, |u| u.min(interval));
             let until_flush = self.next_flush.saturating_duration_since(Instant::now());
@@ -401,7 +398,7 @@ impl Session<'_> {
                 return Ok(Ended::Duration);
             }
             if now >= next_look {
-                next_look = now + SLOWEST_POLL;
+                next_look = now + POLL;
                 if self.targets_gone() {
                     return Ok(Ended::TargetsGone);
                 }

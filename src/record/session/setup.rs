@@ -21,8 +21,9 @@ use crate::record::{cpus, host, procfs, unwind};
 
 /// Deeper stacks than this are not kept, whatever the kernel would walk.
 const DEEPEST: usize = 4096;
-/// Rings are looked at this often at least.
-pub(super) const SLOWEST_POLL: Duration = Duration::from_millis(200);
+/// Rings are looked at this often, and whenever one is half full, with copies a quarter: the sampling program wakes us then. Each look
+/// finds caches cold, so few are better than many.
+pub(super) const POLL: Duration = Duration::from_millis(200);
 
 /// Everything that has to be there before the first sample, opened in the order that loses nothing: side-band, then
 /// the processes that run already, then the sampling events.
@@ -236,13 +237,4 @@ pub fn memory_per_cpu() -> u64 {
         Event::CpuClock,
         unwind::IS_SUPPORTED,
     )) + sideband::RING_BYTES as u64
-}
-
-/// How often the rings are looked at: often enough that they stay three quarters empty with deep stacks, whose copies are some KiB. When
-/// they are larger, a ring that is half full, with copies a quarter, wakes the recorder.
-pub(super) fn poll_interval(rate: Rate, event: Event, ring_bytes: u32, copies: bool) -> Duration {
-    let deep = if copies { 4 << 10 } else { 1024 };
-    let rate = expected_hz(rate, event).saturating_mul(deep).max(1);
-    Duration::from_micros(u64::from(ring_bytes / 4) * 1_000_000 / rate)
-        .clamp(Duration::from_millis(10), SLOWEST_POLL)
 }

@@ -1,5 +1,6 @@
 //! What the sampling program copies of a user stack (`struct user_copy` of `bpf/profiler.h`), decoded. Pure.
 
+use super::chain::Chain;
 use super::found::{Place, Way};
 use super::quick::Frame;
 use super::registers::{DWARF_COUNT, Registers};
@@ -27,7 +28,7 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// Splits off the header of a part: where it begins, and its bytes.
-    fn head(words: &'a [u64]) -> Option<(u64, u64, &'a [u64])> {
+    pub(super) fn head(words: &'a [u64]) -> Option<(u64, u64, &'a [u64])> {
         let ([from, bytes], rest) = words.split_first_chunk()?;
         Some((*from, *bytes, rest))
     }
@@ -39,7 +40,7 @@ impl<'a> Part<'a> {
 
     /// The words from `address` on.
     #[inline]
-    fn at(&self, address: u64) -> Option<&'a [u64]> {
+    pub(super) fn at(&self, address: u64) -> Option<&'a [u64]> {
         let offset = address.checked_sub(self.from)?;
         if !offset.is_multiple_of(8) {
             return None;
@@ -54,6 +55,8 @@ pub struct StackCopy<'a> {
     registers: &'a [u64],
     /// The top of its stack.
     pub top: Part<'a>,
+    /// What there is of what lies on top of that, if not all of it.
+    pub chain: Option<Chain<'a>>,
     /// What was copied of what lies beyond a large frame, or of the stack that a signal has interrupted whose handler has its own.
     pub beyond: Option<Part<'a>>,
     /// What the kernel found along frame pointers, leaf first, if it was asked.
@@ -61,9 +64,9 @@ pub struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
-    /// What follows the kernel stack in a record, with `count` words of stack; `None` when that is too short or of another
-    /// architecture.
-    pub fn decode(words: &'a [u64], count: usize) -> Option<StackCopy<'a>> {
+    /// What follows the kernel stack in a record, with `count` words of stack, `chained` if there is a chain; `None` when that is too
+    /// short or of another architecture.
+    pub fn decode(words: &'a [u64], count: usize, chained: bool) -> Option<StackCopy<'a>> {
         if !super::IS_SUPPORTED {
             return None;
         }
@@ -72,6 +75,10 @@ impl<'a> StackCopy<'a> {
         let (words, walked) = rest.split_at_checked(count)?;
         let first = usize::try_from(bytes / 8).unwrap_or(count).min(count);
         let (words, more) = words.split_at_checked(first)?;
+        let (chain, more) = match chained {
+            true => Chain::decode(more).map(|(chain, more)| (Some(chain), more))?,
+            false => (None, more),
+        };
         let beyond = match more {
             [] => None,
             more => {
@@ -82,6 +89,7 @@ impl<'a> StackCopy<'a> {
         Some(StackCopy {
             registers,
             top: Part { from, words },
+            chain,
             beyond,
             walked,
         })
@@ -123,7 +131,17 @@ impl<'a> StackCopy<'a> {
 
     /// The address behind the last word: where the stack ends, unless it goes on beyond what was copied.
     pub fn end(&self) -> u64 {
-        self.beyond.unwrap_or(self.top).end()
+        self.beyond
+            .map_or_else(|| self.top_end(), |part| part.end())
+    }
+
+    fn top_end(&self) -> u64 {
+        self.chain.map_or(self.top, |chain| chain.above).end()
+    }
+
+    /// How much of the top of the stack is known, in bytes.
+    pub fn top_bytes(&self) -> u64 {
+        self.top_end().saturating_sub(self.top.from)
     }
 
     /// Whether a frame that begins at `sp` is beyond the top.
@@ -149,8 +167,15 @@ impl<'a> StackCopy<'a> {
         let at_top = self.top.at(address).and_then(<[u64]>::first_chunk);
         match at_top {
             Some(words) => Some(*words),
-            None => self.beyond?.at(address)?.first_chunk().copied(),
+            None => self.elsewhere(address),
         }
+    }
+
+    fn elsewhere<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let parts = [self.chain.map(|chain| chain.above), self.beyond];
+        let mut parts = parts.into_iter().flatten();
+        let words = parts.find_map(|part| part.at(address)?.first_chunk().copied());
+        words.or_else(|| self.chain?.read(address))
     }
 }
 
@@ -192,9 +217,9 @@ pub(crate) mod tests {
             0x7000,
             &[1, 2, 3],
         );
-        let copy = StackCopy::decode(&words, 2).expect("a copy");
+        let copy = StackCopy::decode(&words, 2, false).expect("a copy");
         assert_eq!((copy.top.words, copy.walked), (&[1, 2][..], &[3][..]));
-        let copy = StackCopy::decode(&words, 3).expect("a copy");
+        let copy = StackCopy::decode(&words, 3, false).expect("a copy");
         assert_eq!(copy.leaf(), [0x401000]);
         let registers = copy.registers();
         assert_eq!(registers.get(RSP), Some(0x7000));
@@ -210,8 +235,8 @@ pub(crate) mod tests {
             [None; 3]
         );
         assert_eq!([0x6ff8, 0x7018, 0x7001, 0, u64::MAX].map(read), [None; 5]);
-        assert_eq!(StackCopy::decode(&words, 4), None);
-        assert_eq!(StackCopy::decode(&words[..21], 0), None);
+        assert_eq!(StackCopy::decode(&words, 4, false), None);
+        assert_eq!(StackCopy::decode(&words[..21], 0, false), None);
     }
 
     /// Only what the instruction for system calls leaves behind shows that it was the last.
@@ -219,7 +244,12 @@ pub(crate) mod tests {
     #[test]
     fn in_a_system_call_is_what_has_called_one() {
         let mut words = words(&[(RIP, 0x401002), (RSP, 0x7000)], 0x7000, &[1]);
-        let way = |words: &[u64]| StackCopy::decode(words, 1).expect("a copy").place().way;
+        let way = |words: &[u64]| {
+            StackCopy::decode(words, 1, false)
+                .expect("a copy")
+                .place()
+                .way
+        };
         assert_eq!(way(&words), Way::Runs);
         words[CX] = 0x401002;
         assert_eq!(way(&words), Way::Runs, "it has returned");
@@ -236,7 +266,7 @@ pub(crate) mod tests {
         let mut words = words(&[(RIP, 0x401000), (RSP, 0x7000)], 0x7000, &[1, 2]);
         let count = 2 + add_part(&mut words, 0x9000, &[3, 4, 5]);
         words.push(6);
-        let copy = StackCopy::decode(&words, count).expect("a copy");
+        let copy = StackCopy::decode(&words, count, false).expect("a copy");
         assert_eq!(copy.walked, [6]);
         let read = [0x7000, 0x7008, 0x7010, 0x8ff8, 0x9000, 0x9010, 0x9018].map(|at| copy.read(at));
         assert_eq!(read, [Some(1), Some(2), None, None, Some(3), Some(5), None]);
@@ -246,10 +276,10 @@ pub(crate) mod tests {
         assert_eq!(beyond, [false, false, false, true, true, false]);
         assert_eq!(copy.end(), 0x9018);
         // One without room for what precedes it.
-        assert_eq!(StackCopy::decode(&words, 3), None);
+        assert_eq!(StackCopy::decode(&words, 3, false), None);
         // A length that cannot be is no more than there is.
         words[SAVED + 1] = u64::MAX;
-        let copy = StackCopy::decode(&words, count).expect("a copy");
+        let copy = StackCopy::decode(&words, count, false).expect("a copy");
         assert_eq!((copy.top.words.len(), copy.beyond), (count, None));
     }
 }

@@ -8,6 +8,7 @@
 //! held    copies, until what their samples need is known  walk        address by address to the root
 //! found   what the tables have for one place               code        what instructions say where no table does
 //! windows how much of a thread's stack is copied          quick       the same for ordinary code, in nanoseconds
+//! usual   code of which copies need less                  chain       such copies
 //! interrupted  where that of a handler's thread goes on   go          what Go says of functions that have no caller there
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! All files here are hostile. What is done for one address is bounded (see the constants in [`tables`] and [`eval`]), and a walk
 //! has no more steps than a stack has frames.
 
+mod chain;
 mod code;
 mod copy;
 mod eval;
@@ -32,6 +34,7 @@ mod quick;
 mod registers;
 mod rule;
 pub mod tables;
+pub mod usual;
 mod walk;
 pub mod windows;
 

@@ -12,6 +12,7 @@ use super::copy::StackCopy;
 use super::found::{Found, Named, Place};
 use super::registers::{KEPT, RBP, RSP};
 use super::rule::{Cfa, GONE, Rule, Step, UNCHANGED, check_up};
+use crate::prefetch::prefetch;
 use crate::record::address_space::Mapping;
 
 /// Where the caller's frame begins.
@@ -114,6 +115,12 @@ impl Ordinary {
         })
     }
 
+    /// Whether its caller's frame is found as compilers do it that keep frame pointers.
+    #[inline]
+    pub fn is_usual(self) -> bool {
+        self.begins == Begins::UsualFrame
+    }
+
     /// From `frame` to its caller; `None` when that takes more than this.
     #[inline]
     pub fn apply(self, frame: Frame, copy: &StackCopy<'_>) -> Option<Reached> {
@@ -147,8 +154,9 @@ impl Ordinary {
     }
 }
 
-/// Steps kept, 16 bytes each: 256 KiB.
+/// Steps kept, 16 bytes each: 256 KiB. In pairs: those of a program that is sampled all over are enough to fall on each other.
 const KEPT_STEPS: usize = 1 << 14;
+const PAIRS: usize = KEPT_STEPS / 2;
 /// Address spaces known at one time.
 const SPACES: usize = 256;
 /// User addresses are below this bit, and above it is the number of their space.
@@ -160,13 +168,19 @@ type Spaces = HashMap<*const Vec<Mapping>, (u64, Rc<Vec<Mapping>>), foldhash::fa
 
 /// The steps.
 pub struct Quick {
-    steps: Box<[(u64, Ordinary); KEPT_STEPS]>,
+    /// Of a pair the one that came last is first.
+    steps: Box<[Pair; PAIRS]>,
     /// By where their mappings are, which are kept so that they stay there.
     spaces: Spaces,
     /// The one that was asked for last.
     last: (*const Vec<Mapping>, u64),
     numbers: u64,
+    /// How often all was forgotten.
+    generation: u64,
 }
+
+type Pair = [(u64, Ordinary); 2];
+const NOTHING: Pair = [(0, Ordinary::ELSEWHERE); 2];
 
 /// One instruction of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,19 +190,34 @@ impl Quick {
     /// None known.
     pub fn new() -> Quick {
         Quick {
-            steps: Box::new([(0, Ordinary::ELSEWHERE); KEPT_STEPS]),
+            steps: Box::new([NOTHING; PAIRS]),
             spaces: HashMap::default(),
             last: (std::ptr::null(), 0),
             numbers: 0,
+            generation: 0,
         }
     }
 
     /// Forgets all steps.
     pub fn clear(&mut self) {
-        self.steps.fill((0, Ordinary::ELSEWHERE));
+        self.steps.fill(NOTHING);
         self.spaces.clear();
         self.last = (std::ptr::null(), 0);
         self.numbers = 0;
+        self.generation += 1;
+    }
+
+    /// Tells an address space from all others there ever were.
+    pub fn identity(&self, space: u64) -> u64 {
+        self.generation << 16 | space
+    }
+
+    /// Begins to load the step of code.
+    pub fn prefetch(&self, space: u64, place: Place) {
+        let key = Quick::key(space, place);
+        if let Some(step) = key.and_then(|key| self.steps.get(Self::place(key))) {
+            prefetch(step);
+        }
     }
 
     /// Gives back what only this still knows of: the processes have ended, or mapped something else.
@@ -230,20 +259,25 @@ impl Quick {
     }
 
     fn place(key: Key) -> usize {
-        (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KEPT_STEPS.ilog2())) as usize
+        (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PAIRS.ilog2())) as usize
     }
 
     /// The step of code, if it is kept.
     #[inline]
     pub fn known(&self, key: Key) -> Option<Ordinary> {
-        let (of, step) = self.steps.get(Self::place(key))?;
-        (*of == key.0).then_some(*step)
+        let [(first, step), (second, other)] = self.steps.get(Self::place(key))?;
+        if *first == key.0 {
+            Some(*step)
+        } else {
+            (*second == key.0).then_some(*other)
+        }
     }
 
     /// Keeps a step, in place of one that was there before.
     pub fn keep(&mut self, key: Key, step: Ordinary) {
-        if let Some(place) = self.steps.get_mut(Self::place(key)) {
-            *place = (key.0, step);
+        if let Some(pair) = self.steps.get_mut(Self::place(key)) {
+            let [first, _] = *pair;
+            *pair = [(key.0, step), first];
         }
     }
 }

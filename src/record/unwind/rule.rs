@@ -242,7 +242,7 @@ mod tests {
     fn a_step_that_does_not_go_up_is_none() {
         let stack = [10, 11, 12, 13];
         let words = copies::words(&[(RIP, 5), (RSP, 0x7000), (RBP, 0x7010)], 0x7000, &stack);
-        let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
+        let copy = StackCopy::decode(&words, stack.len(), false).expect("a copy");
         let apply = |cfa| {
             let mut registers = copy.registers();
             let rule = Rule {

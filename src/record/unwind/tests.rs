@@ -40,11 +40,12 @@ fn walk(
     depth: usize,
 ) -> (Vec<u64>, Walked) {
     let words = copies::words(registers, 0x7000, stack);
-    let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
+    let copy = StackCopy::decode(&words, stack.len(), false).expect("a copy");
     let code = Code {
         process: Pid(std::process::id()),
         space: Some(space),
         time: Timestamp(5),
+        exec_id: 0,
     };
     let mut out = vec![7];
     let mut unwinder = Unwinder::new(None).expect("this architecture");
@@ -120,11 +121,12 @@ fn a_walk_goes_on_beyond_a_gap() {
         process: Pid(std::process::id()),
         space: Some(&space),
         time: Timestamp(5),
+        exec_id: 0,
     };
     let go = |sp: u64, part: Option<(u64, &[u64])>| {
         let mut words = copies::words(&[(RIP, at), (RSP, sp)], 0x7000, &[at + 8, 0, 0, 0]);
         let more = part.map_or(0, |(from, stack)| copies::add_part(&mut words, from, stack));
-        let copy = StackCopy::decode(&words, 4 + more).expect("a copy");
+        let copy = StackCopy::decode(&words, 4 + more, false).expect("a copy");
         let mut out = Vec::new();
         let walked = Unwinder::new(None)
             .expect("this architecture")
@@ -152,11 +154,12 @@ fn the_kernels_walk_goes_on_where_unwind_information_ends() {
             stack,
         );
         words.extend_from_slice(by_kernel);
-        let copy = StackCopy::decode(&words, stack.len()).expect("a copy");
+        let copy = StackCopy::decode(&words, stack.len(), false).expect("a copy");
         let code = Code {
             process: Pid(std::process::id()),
             space: Some(&space),
             time: Timestamp(5),
+            exec_id: 0,
         };
         let mut out = vec![7];
         let walked = Unwinder::new(None)
@@ -218,11 +221,12 @@ fn where_the_kernel_has_entered_is_the_root() {
     image[64 + 32..64 + 34].copy_from_slice(&[0, 0x10]);
     let go = |sp: u64, rbp: u64| {
         let words = copies::words(&[(RIP, 0x1100), (RSP, sp), (RBP, rbp)], 0x7000, &[1, 2]);
-        let copy = StackCopy::decode(&words, 2).expect("a copy");
+        let copy = StackCopy::decode(&words, 2, false).expect("a copy");
         let code = Code {
             process: Pid(std::process::id()),
             space: Some(&mapped),
             time: Timestamp(5),
+            exec_id: 0,
         };
         let mut unwinder = Unwinder::new(None).expect("this architecture");
         unwinder.know(&file, Image::Memory(image.clone()));
@@ -245,11 +249,12 @@ fn walk_made(
 ) -> (Vec<u64>, Walked) {
     let mapped = space(MappedKind::File, MAPPED, made::SIZE as u64);
     let file = mapped.until(Timestamp::MAX).0[0].file.clone();
-    let copy = StackCopy::decode(words, count).expect("a copy");
+    let copy = StackCopy::decode(words, count, false).expect("a copy");
     let now = Code {
         process: Pid(std::process::id()),
         space: Some(&mapped),
         time: Timestamp(5),
+        exec_id: 0,
     };
     let mut unwinder = Unwinder::new(None).expect("this architecture");
     unwinder.know(&file, Image::Memory(made::image(code, functions)));
@@ -375,7 +380,7 @@ proptest! {
         let mut context = UnwindContext::new();
         let values: Vec<u64> = stack.iter().map(|v| 0x7000 + u64::from(*v) % 0x400).collect();
         let words = copies::words(&[(RSP, 0x7000 + sp), (RBP, 0x7000 + sp * 4), (RIP, 1)], 0x7000, &values);
-        let copy = StackCopy::decode(&words, values.len()).expect("a copy");
+        let copy = StackCopy::decode(&words, values.len(), false).expect("a copy");
         for offset in (0..size).step_by(3) {
             let Some(address) = tables.address_at(offset) else { continue };
             let _ = tables.may_follow_call(address);

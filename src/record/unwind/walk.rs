@@ -4,13 +4,15 @@ use std::rc::Rc;
 
 use gimli::UnwindContext;
 
+use super::chain::Chain;
 use super::copy::StackCopy;
 use super::files::Files;
 use super::found::{Cache, Found, Named, Place, Way, look};
-use super::quick::{Key, Ordinary, Quick, Reached};
+use super::quick::{Frame, Key, Ordinary, Quick, Reached};
 use super::registers::{RBP, Registers};
 use super::rule::{Rule, Step, check_up};
 use super::tables::Image;
+use super::usual::{self, Program, Usual};
 use super::{IS_SUPPORTED, eval, interrupted};
 use crate::event::{LossClass, MappedFile, MappedKind, Pid, Timestamp};
 use crate::record::address_space::{AddressSpace, Mapping};
@@ -25,6 +27,17 @@ pub struct Code<'s> {
     pub space: Option<&'s AddressSpace>,
     /// When.
     pub time: Timestamp,
+    /// How many programs the process had run before.
+    pub exec_id: u32,
+}
+
+impl Code<'_> {
+    fn program(&self) -> Program {
+        Program {
+            process: self.process,
+            exec_id: self.exec_id,
+        }
+    }
 }
 
 /// Why a walk ended.
@@ -82,6 +95,8 @@ pub struct Unwinder {
     files: Files,
     cache: Cache,
     quick: Quick,
+    /// What the sampling program knows of code, if it can be told.
+    pub usual: Option<Usual>,
     context: UnwindContext<usize>,
     /// Of the stack that is walked, frames that called nothing: what a signal interrupted, the code the handler returns to, and
     /// where a stack was made to return to.
@@ -95,6 +110,7 @@ impl Unwinder {
             files: Files::new(aside),
             cache: Cache::new(),
             quick: Quick::new(),
+            usual: None,
             context: UnwindContext::new(),
             exact: Vec::new(),
         })
@@ -149,7 +165,47 @@ impl Unwinder {
         stack.reserve(depth);
         stack.push(frame.ip);
         let mut frames = 1;
+        let start = stack.len();
+        let mut usual_frames = 0;
         let end = loop {
+            if let Some(chain) = &copy.chain
+                && step.is_usual()
+                && frame.fp == chain.first
+            {
+                check_up(frame.sp, frame.fp.checked_add(16)?).ok()?;
+                let mut addresses = chain.addresses();
+                let last = addresses.next_back()?;
+                let room = depth.saturating_sub(frames);
+                let many = addresses.len();
+                stack.extend(addresses.take(room));
+                if !self.is_told_of(code, space) {
+                    // The sampling program has taken it for granted.
+                    let taken = stack.get(start + frames - 1..).unwrap_or_default();
+                    self.are_usual(&mut walk, space, taken)?;
+                }
+                frames += many.min(room);
+                frame = Frame {
+                    ip: last,
+                    sp: chain.above.from,
+                    fp: chain.next,
+                };
+                if frame.ip == 0 {
+                    break End::Root;
+                }
+                if frames >= depth {
+                    break End::Depth;
+                }
+                let way = Way::Called;
+                step = self.ordinary(&mut walk, space, Place { ip: last, way })?;
+                stack.push(frame.ip);
+                frames += 1;
+                if step.is_usual() {
+                    // It has not known this one yet.
+                    self.tell_usual(&mut walk, space, &[last]);
+                }
+                continue;
+            }
+            usual_frames += usize::from(step.is_usual());
             let Reached::Caller(caller) = step.apply(frame, copy)? else {
                 break End::Root;
             };
@@ -168,6 +224,9 @@ impl Unwinder {
             stack.push(frame.ip);
             frames += 1;
         };
+        if copy.chain.is_none() && usual_frames >= usual::WORTH && copy.top_bytes() >= usual::FROM {
+            self.tell_usual(&mut walk, space, stack.get(start..).unwrap_or_default());
+        }
         Some(Walked {
             end,
             by_frame_pointer: false,
@@ -176,6 +235,58 @@ impl Unwinder {
             gap: None,
             went_on: false,
         })
+    }
+
+    /// `None` unless these are return addresses of functions with the usual frame.
+    fn are_usual(&mut self, walk: &mut Walk<'_>, space: u64, addresses: &[u64]) -> Option<()> {
+        let way = Way::Called;
+        addresses.iter().try_for_each(|ip| {
+            let step = self.ordinary(walk, space, Place { ip: *ip, way })?;
+            step.is_usual().then_some(())
+        })
+    }
+
+    /// Tells the sampling program which of the return addresses of a stack are of functions with the usual frame.
+    fn tell_usual(&mut self, walk: &mut Walk<'_>, space: u64, addresses: &[u64]) {
+        let program = walk.code.program();
+        let identity = self.quick.identity(space);
+        if let Some(usual) = &mut self.usual {
+            usual.begin(program, identity);
+        }
+        for ip in addresses {
+            let way = Way::Called;
+            let step = self.ordinary(walk, space, Place { ip: *ip, way });
+            if step.is_some_and(Ordinary::is_usual)
+                && let Some(usual) = &self.usual
+            {
+                usual.tell(program, *ip);
+            }
+        }
+    }
+
+    /// Whether all that the sampling program was told of this code is of this space.
+    #[inline]
+    fn is_told_of(&mut self, code: Code<'_>, space: u64) -> bool {
+        let identity = self.quick.identity(space);
+        let usual = self.usual.as_mut();
+        usual.is_some_and(|usual| usual.is_of(code.program(), identity, code.time))
+    }
+
+    /// Begins to load what a walk needs first.
+    pub fn prefetch(&mut self, copy: &StackCopy<'_>, code: Code<'_>) {
+        if let Some(mappings) = code.space.and_then(AddressSpace::standing) {
+            let space = self.quick.space(mappings);
+            self.quick.prefetch(space, copy.place());
+        }
+    }
+
+    /// Lets the sampling program shorten no more copies because of what it has shortened this one: it did not lead to the root.
+    #[cold]
+    pub fn distrust(&mut self, copy: &StackCopy<'_>, code: Code<'_>) {
+        if let Some(usual) = &mut self.usual {
+            let addresses = copy.chain.iter().flat_map(Chain::addresses);
+            addresses.for_each(|address| usual.distrust(code.program(), address));
+        }
     }
 
     /// How the code at a place in a space, which is mapped, gets to its caller.

@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
             .wrapping_add(words[part] % GAP)
             & !7;
     }
-    let Some(copy) = StackCopy::decode(&words, copied) else {
+    let Some(copy) = StackCopy::decode(&words, copied, false) else {
         return;
     };
     let mapping = |start, file: &Rc<MappedFile>| Mapping {
@@ -103,6 +103,7 @@ fuzz_target!(|data: &[u8]| {
             process: Pid(1),
             space: Some(&space),
             time: Timestamp(1),
+            exec_id: 0,
         };
         let unwinder = &mut walker.unwinder;
         unwinder.know(&walker.mapped, Image::Memory(image.to_vec()));

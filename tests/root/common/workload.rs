@@ -102,6 +102,9 @@ macro_rules! without_frame_pointers {
 }
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW: Program = program("shadow.c", "shadow", without_frame_pointers!());
+/// With frame pointers, as the other programs.
+#[cfg(target_arch = "x86_64")]
+pub const SHADOW_FP: Program = program("shadow.c", "shadow_fp", &[]);
 #[cfg(target_arch = "x86_64")]
 pub const SHADOW_STATIC: Program = program(
     "shadow.c",
