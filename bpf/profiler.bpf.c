@@ -324,7 +324,7 @@ __noinline long shorten(__u32 cpu, __u64 offset, __u64 tag)
 	struct stack_part *tail;
 
 	barrier_var(offset);
-	if (!config.window || !head || !known || offset > copies_end() - sizeof(*copy))
+	if (!config.chains || !config.window || !head || !known || offset > copies_end() - sizeof(*copy))
 		return 0;
 	copy = head + offset;
 	from = copy->top.from;
@@ -455,7 +455,7 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct us
 		len = more;
 	}
 	taken = len;
-	if (len >= CHAIN_FROM) {
+	if (config.chains && len >= CHAIN_FROM) {
 		more = shorten(cpu, offset, tag);
 		if (more < 0)
 			return more;

@@ -30,6 +30,7 @@ struct config {
 	__u32 max_kernel;      /* frames kept of a kernel stack */
 	__u32 measured;        /* add up the time this program takes */
 	__u32 window;          /* bytes of a user stack copied at most; 0: it is walked along frame pointers instead */
+	__u32 chains;          /* copies are shortened to chains of frames where `usual` says that this is enough */
 	__u32 may_walk;        /* where a copy may not hold all of it, it is walked along frame pointers besides */
 	__u32 saved_registers; /* bytes that the kernel takes for registers at the end of a signal handler's own stack */
 	__u64 ring_bytes;

@@ -333,13 +333,18 @@ impl SegmentFrame {
         tasks.clear();
         user_addresses.clear();
         kernel_addresses.clear();
-        user_nodes.clear();
-        kernel_nodes.clear();
+        // Most stacks are new only once.
+        for nodes in [user_nodes, kernel_nodes] {
+            nodes.clear();
+            nodes.shrink_to(NODES_KEPT);
+        }
         samples.clear();
         losses.clear();
     }
 }
 
+/// Memory for so many stack nodes is kept for the next frame.
+const NODES_KEPT: usize = 4 << 10;
 /// What errors call a segment frame's payload.
 const PART: &str = "segment frame";
 

@@ -60,6 +60,9 @@ pub struct Config<'a> {
     pub depths: Depths,
     /// Bytes of a user stack that are copied at most; 0: it is walked along frame pointers.
     pub window: u32,
+    /// Copies are shortened where code keeps frame pointers ([`Program::usual`]). Loading what does it takes as long as some ten thousand
+    /// samples do, which are quicker with it.
+    pub chains: bool,
     /// Stacks may be walked along frame pointers where a copy may not hold all of them.
     pub may_walk: bool,
     /// Bytes of each ring: a power of two and a multiple of the page size.
@@ -129,6 +132,7 @@ impl Program {
         rodata.config.max_kernel = config.depths.kernel as u32;
         rodata.config.measured = u32::from(config.measured);
         rodata.config.window = config.window;
+        rodata.config.chains = u32::from(config.chains);
         rodata.config.may_walk = u32::from(config.may_walk);
         rodata.config.saved_registers = saved_registers();
         rodata.config.ring_bytes = u64::from(config.ring_bytes);
@@ -141,7 +145,7 @@ impl Program {
         let deepest = (config.depths.user + config.depths.kernel) * size_of::<u64>();
         let copied = match config.window {
             0 => 0,
-            // What the verifier believes of the copy by pages needs one more.
+            // What the verifier believes of the copy by pages needs one more, and chains are made behind it.
             window => size_of::<user_copy>() + window as usize + COPIED_PAGE + CHAIN,
         };
         open.maps

@@ -71,6 +71,7 @@ impl Sampled {
             measured: false,
             depths: DEPTHS,
             window: WINDOW,
+            chains: true,
             may_walk: true,
             ring_bytes: RING,
             online: &online,

@@ -49,6 +49,7 @@ fn load(window: u32) -> anyhow::Result<Program> {
             kernel: depth,
         },
         window,
+        chains: window > 0,
         may_walk: window > 0,
         ring_bytes: 64 << 10,
         online: cpus::online()?.get(..1).unwrap_or_default(),

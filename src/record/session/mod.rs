@@ -49,6 +49,7 @@ const TIME_UNIT: u32 = 10;
 
 /// Records as `options` say. Returns the exit status for the process: that of a launched command, else 0.
 pub fn run(options: &Options) -> Result<u8> {
+    own_code::keep_little();
     requirements::check()?;
     output::check(&options.output)?;
     // Before there is anything it should not have. Where it cannot be, the recorder looks at files itself.

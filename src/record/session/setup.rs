@@ -90,6 +90,7 @@ impl Setup {
             measured: options.cpu_limit.is_some(),
             depths,
             window: if copies { unwind::WINDOW } else { 0 },
+            chains: copies && makes_chains(rate, event),
             may_walk: options.unwind == Unwind::Auto,
             ring_bytes,
             online: &online,
@@ -216,18 +217,24 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
     }
 }
 
-/// Room for about a second of usual stacks, half of one when they are copied, and for a tenth of a second of the largest copies
-/// at the default rate: the recorder looks far more often, but may be kept from it. All of a ring is memory of the kernel and counts
-/// as memory of ours, and there is one for each CPU. Copies get smaller before anything is lost.
+/// Room for about a second of usual stacks, half of one when they are copied, and for a tenth of a second of large copies at the default
+/// rate: the recorder comes when half of it is full, but may be kept from it. All of a ring is memory of the kernel and counts as
+/// memory of ours, there is one for each CPU, and what does not stay in caches costs both sides time. Copies get smaller before
+/// anything is lost.
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (2048, 2 << 20, 4 << 20),
+        true => (1024, 1 << 20, 2 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)
         .clamp(least, most);
     bytes.next_power_of_two() as u32
+}
+
+/// Whether so many copies are made that shortening them pays: see [`Config::chains`].
+fn makes_chains(rate: Rate, event: Event) -> bool {
+    expected_hz(rate, event) >= 2000
 }
 
 /// Kernel memory for each CPU at the default rate, in bytes: the ring of samples and that of process events.
