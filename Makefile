@@ -107,7 +107,7 @@ ARGS ?=
 BENCH = $(CARGO) bench --locked -q --bench
 
 bench: what = bench
-bench: need-root deps ## Compare with perf record, side by side: some 15 minutes, leaves bench.json (as root)
+bench: need-root deps ## Compare with perf record, side by side: some 25 minutes, leaves bench.json (as root)
 	@command -v perf >/dev/null || echo "perf is not installed (Debian: linux-perf): only our own side is measured" >&2
 	$(BENCH) compare -- --output bench.json $(ARGS)
 	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" bench.json target; fi

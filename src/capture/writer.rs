@@ -27,7 +27,7 @@ use crate::format::process::{
 use crate::format::samples::{Sample, TaskId};
 use crate::format::segment::{Matchers, SegmentFrame, TableSizes};
 
-/// The zstd level captures are written with.
+/// The zstd level of what is appended to captures.
 pub const DEFAULT_LEVEL: i32 = 3;
 /// A segment is full when its stacks take about so many bytes of memory: 400,000 nodes of which each fifth ends a run.
 const FULL_STACKS: usize = 7 << 20;
@@ -102,7 +102,7 @@ pub struct Unwritten {
 impl<W: Write> CaptureWriter<W> {
     /// Begins a capture: writes its header at once.
     pub fn create(out: W, header: &Header) -> Result<CaptureWriter<W>, WriteError> {
-        Self::create_with_level(out, header, DEFAULT_LEVEL)
+        Self::create_with(out, header, FrameCompressor::for_columns())
     }
 
     /// As [`CaptureWriter::create`], with another zstd level (1 fast ... 19 small).
@@ -111,9 +111,17 @@ impl<W: Write> CaptureWriter<W> {
         header: &Header,
         level: i32,
     ) -> Result<CaptureWriter<W>, WriteError> {
+        Self::create_with(out, header, FrameCompressor::new(level))
+    }
+
+    fn create_with(
+        out: W,
+        header: &Header,
+        zstd: std::io::Result<FrameCompressor>,
+    ) -> Result<CaptureWriter<W>, WriteError> {
         let mut writer = CaptureWriter {
             out,
-            zstd: FrameCompressor::new(level).map_err(WriteError::Zstd)?,
+            zstd: zstd.map_err(WriteError::Zstd)?,
             segment: 1,
             ordinal: 0,
             sizes: TableSizes::new(header.events.len()),

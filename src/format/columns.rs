@@ -1,5 +1,6 @@
 //! A column: the same field of many records, one after the other.
 
+use super::cost::Bytes;
 use super::error::{FormatError, Problem};
 use super::input::Input;
 use super::leb128;
@@ -19,6 +20,42 @@ pub enum Layout {
     Whole,
     /// Bytes of one significance together: cheaper for numbers without order.
     Split,
+    /// The one that is expected to take less, repeated runs left aside.
+    Either,
+}
+
+/// So many values tell which layout takes less.
+const LOOKED_AT: usize = 4096;
+
+impl Layout {
+    /// The one to write `values` in.
+    fn decided(self, values: &[u64]) -> Layout {
+        if self != Layout::Either {
+            return self;
+        }
+        let mut whole = Bytes::default();
+        let mut split: [Bytes; leb128::MAX_LEN] = Default::default();
+        let step = (values.len() / LOOKED_AT).max(1);
+        for value in values.iter().step_by(step) {
+            let mut rest = *value;
+            for place in &mut split {
+                let more = rest >= 0x80;
+                let byte = (rest & 0x7f) as u8 | if more { 0x80 } else { 0 };
+                whole.add(byte);
+                place.add(byte);
+                rest >>= 7;
+                if !more {
+                    break;
+                }
+            }
+        }
+        let split: f32 = split.iter().map(Bytes::block).sum();
+        if split < whole.block() {
+            Layout::Split
+        } else {
+            Layout::Whole
+        }
+    }
 }
 
 /// Whether a column may be stored as one value.
@@ -41,8 +78,8 @@ pub fn encode(out: &mut impl Out, values: &[u64], layout: Layout, constant: Cons
         leb128::write(out.bytes(), *first);
         return;
     }
-    match layout {
-        Layout::Whole => {
+    match layout.decided(values) {
+        Layout::Whole | Layout::Either => {
             let bytes = out.bytes();
             bytes.push(LEB128);
             values.iter().for_each(|v| leb128::write(bytes, *v));
@@ -238,6 +275,19 @@ mod tests {
                 value: 0
             }
         );
+    }
+
+    #[test]
+    fn the_layout_that_takes_less_is_taken() {
+        let layout = |values: &[u64]| {
+            let bytes = round_trip(values, Layout::Either, Constant::Never);
+            bytes.first().copied()
+        };
+        let noise = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let wide: Vec<u64> = (0..2000).map(|i| noise(i) % 3000).collect();
+        assert_eq!(layout(&wide), Some(SPLIT), "second bytes are few");
+        let narrow: Vec<u64> = (0..2000).map(|i| noise(i) % 100).collect();
+        assert_eq!(layout(&narrow), Some(LEB128), "there are no second bytes");
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Matcher {
         leb128::write(out.bytes(), dictionary.len() as u64);
         columns::encode(out, &dictionary, whole, Constant::Never);
         columns::encode(out, &callers, whole, Constant::Never);
-        columns::encode(out, &leaves, whole, Constant::Never);
+        columns::encode(out, &leaves, Layout::Either, Constant::Never);
     }
 }
 

@@ -31,6 +31,7 @@
 mod addresses;
 pub mod aid;
 mod columns;
+mod cost;
 pub mod descriptor;
 pub mod end;
 pub mod error;

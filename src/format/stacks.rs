@@ -68,7 +68,7 @@ pub fn encode(
     if nodes.len() < FEW || nodes.len() as u64 > most {
         out.bytes().truncate(at);
         let addresses: Vec<u64> = nodes.iter().map(|n| u64::from(n.address)).collect();
-        columns::encode(out, &addresses, Layout::Whole, Constant::Never);
+        columns::encode(out, &addresses, Layout::Either, Constant::Never);
     }
     Ok(ChainEnds::new(ends, known))
 }

@@ -170,6 +170,20 @@ impl Contender {
 
     /// What is in the capture.
     pub fn recorded(self, tools: &Tools, mix: Mix) -> Result<Recorded> {
+        let recorded = self.counted(tools)?;
+        let to_root = match mix {
+            // There threads of other programs are recorded too, and what is short begins elsewhere.
+            Mix::Mixed => None,
+            _ => self.to_root(tools, &self.capture(tools))?,
+        };
+        Ok(Recorded {
+            to_root,
+            ..recorded
+        })
+    }
+
+    /// The same without a look at the stacks.
+    pub fn counted(self, tools: &Tools) -> Result<Recorded> {
         let capture = self.capture(tools);
         let bytes = fs::metadata(&capture)
             .with_context(|| self.said(tools))?
@@ -179,16 +193,7 @@ impl Contender {
             one if one.is_perf() => in_perf_data(&tools.perf, &capture)?,
             _ => in_capture(&tools.profiler, &capture)?,
         };
-        let to_root = match mix {
-            // There threads of other programs are recorded too, and what is short begins elsewhere.
-            Mix::Mixed => None,
-            _ => self.to_root(tools, &capture)?,
-        };
-        Ok(Recorded {
-            bytes,
-            to_root,
-            ..recorded
-        })
+        Ok(Recorded { bytes, ..recorded })
     }
 
     /// The share of samples whose stack has the function that threads begin with.

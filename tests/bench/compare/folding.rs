@@ -18,7 +18,7 @@ use crate::support::say;
 use crate::support::statistics::Summary;
 use crate::workload::{Mix, Workload};
 
-const HZ: u64 = 4999;
+const HZ: u64 = 9999;
 
 /// As `inferno-collapse-perf` does with its defaults, on one thread.
 pub fn collapse() -> Result<()> {
@@ -30,14 +30,14 @@ pub fn collapse() -> Result<()> {
 
 /// A way to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub enum Way {
     Profiler,
     ScriptAndCollapse,
     PerfReport,
 }
 
 impl Way {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Way::Profiler => "profiler report --folded",
             Way::ScriptAndCollapse => "perf script | inferno-collapse-perf",
@@ -135,7 +135,7 @@ pub fn measure(args: &Args, tools: &Tools, has_perf: bool) -> Result<Value> {
     let mut taken = vec![Vec::new(); ways.len()];
     let mut folded = vec![None; ways.len()];
     // The first round brings everything into the page cache, and does not count.
-    for round in 0..=args.rounds {
+    for round in 0..=args.fold_rounds {
         let mut order: Vec<usize> = (0..ways.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -147,7 +147,7 @@ pub fn measure(args: &Args, tools: &Tools, has_perf: bool) -> Result<Value> {
                 taken[at].push(used);
                 say(&format!(
                     "  round {round} of {}: {:<36} {:7.3} s",
-                    args.rounds,
+                    args.fold_rounds,
                     way.name(),
                     used.wall
                 ));
@@ -162,7 +162,7 @@ pub fn measure(args: &Args, tools: &Tools, has_perf: bool) -> Result<Value> {
 
     println!(
         "\nreports of {} s at {HZ} Hz, median of {} rounds, captures in the page cache",
-        args.fold, args.rounds
+        args.fold, args.fold_rounds
     );
     println!(
         "{:<36} {:>9} {:>9} {:>9} {:>10} {:>9}  times ours",

@@ -11,6 +11,9 @@
 //! and its slow-down the CPU time an operation takes while on, over that while off, less 1. That is what interrupts and stack
 //! walks cost in place; what the recorder's own process takes is told beside it. `floor` is a sampling event on each CPU
 //! that nobody reads: no profiler can cost less.
+//!
+//! Then captures of given lengths by each recorder, one of a machine that does nothing, and reports of a million samples. At the
+//! end stands what is wanted of all this and what was reached.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,17 +25,21 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use serde_json::{Value, json};
 
+mod bars;
 mod contender;
 mod folding;
 mod kernel;
 mod run;
+mod sizes;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
 mod workload;
 
+use bars::Bars;
 use contender::{Contender, Tools};
 use run::Run;
+use sizes::{Idle, Size};
 use support::{machine, say};
 use workload::{Mix, Workload};
 
@@ -43,11 +50,11 @@ struct Args {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "deep:999,deep:4999,mix:999"
+        default_value = "deep:999,deep:4999,deep:9999,mix:999"
     )]
     runs: Vec<String>,
     /// Rounds of each
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of a window
     #[arg(long, default_value_t = 4.0)]
@@ -62,9 +69,22 @@ struct Args {
     /// The event: cpu-clock, or cycles where there is a PMU
     #[arg(long, default_value = "cpu-clock")]
     event: String,
-    /// Seconds recorded at 4,999 Hz for the comparison of reports; 0 leaves it out
-    #[arg(long, default_value_t = 15.0)]
+    /// Captures whose sizes are compared, as of --runs, and seconds: WHAT:HZ:SECONDS; none: leaves them out
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "deep:999:10,deep:4999:10,mix:99:30,mix:999:30"
+    )]
+    sizes: Vec<String>,
+    /// Seconds in which nothing should run, and a recording of the whole machine is looked at for what it grows by; 0 leaves it out
+    #[arg(long, default_value_t = 30.0)]
+    idle: f64,
+    /// Seconds recorded at 9,999 Hz for the comparison of reports (50: a million samples on two CPUs); 0 leaves it out
+    #[arg(long, default_value_t = 50.0)]
     fold: f64,
+    /// Rounds of reports
+    #[arg(long, default_value_t = 3)]
+    fold_rounds: usize,
     /// What is measured
     #[arg(long, default_value = env!("CARGO_BIN_EXE_profiler"))]
     profiler: PathBuf,
@@ -87,6 +107,9 @@ struct Args {
     bench: bool,
 }
 
+/// The rate recordings have by themselves.
+const IDLE_HZ: u64 = 99;
+
 /// A line of `--runs`.
 struct Plan {
     mix: Mix,
@@ -101,6 +124,14 @@ fn plan(text: &str) -> Result<Plan> {
         .parse()
         .with_context(|| format!("{hz} is no frequency"))?;
     Ok(Plan { mix, hz })
+}
+
+/// A line of `--sizes`, and its seconds.
+fn size_plan(text: &str) -> Result<(Plan, f64)> {
+    let (what, seconds) = text.rsplit_once(':').unwrap_or((text, ""));
+    let seconds = seconds.parse();
+    let seconds = seconds.with_context(|| format!("{text}: WHAT:HZ:SECONDS is needed"))?;
+    Ok((plan(what)?, seconds))
 }
 
 /// Those asked for that can be run here; what cannot is said.
@@ -159,7 +190,7 @@ fn main() -> Result<()> {
         "recording the whole machine needs root: sudo make bench"
     );
     ensure!(
-        args.rounds > 0 && args.window >= 0.5,
+        args.rounds > 0 && args.fold_rounds > 0 && args.window >= 0.5,
         "too little to measure"
     );
     fs::create_dir_all(&args.work)?;
@@ -170,6 +201,9 @@ fn main() -> Result<()> {
         .runs
         .iter()
         .map(|text| plan(text))
+        .collect::<Result<_>>()?;
+    let sizes: Vec<(Plan, f64)> = (args.sizes.iter().filter(|text| *text != "none"))
+        .map(|text| size_plan(text))
         .collect::<Result<_>>()?;
     let tools = Tools {
         profiler: args.profiler.clone(),
@@ -182,7 +216,11 @@ fn main() -> Result<()> {
     let facts = machine::facts();
     let profiler = machine::version(&args.profiler).context("the profiler cannot be run")?;
     let runs = plans.len() * args.rounds * contenders.len();
-    let seconds = runs as f64 * run::seconds(args.window) + args.fold * 5.0;
+    let seconds = runs as f64 * run::seconds(args.window) + args.fold * 2.0
+        // What perf takes for a report of so many samples.
+        + args.fold * args.fold_rounds as f64
+        + sizes.iter().map(|(_, seconds)| seconds * 3.0).sum::<f64>()
+        + args.idle;
     say(&format!(
         "some {:.0} minutes: {runs} runs",
         (seconds / 60.0).ceil()
@@ -194,6 +232,7 @@ fn main() -> Result<()> {
         args.event
     );
 
+    let mut bars = Bars::default();
     let mut results = BTreeMap::new();
     for (plan, text) in plans.iter().zip(&args.runs) {
         say(&format!("{text}: {}", plan.mix.says()));
@@ -217,13 +256,29 @@ fn main() -> Result<()> {
         if stolen > 0.0 {
             println!("the host of this virtual machine took {stolen:.2} CPU s meanwhile");
         }
+        bars.recording(text, plan.mix, &runs);
         results.insert(text.clone(), json!({ "summary": compared, "runs": runs }));
     }
+    let mut captures = Vec::new();
+    for (plan, seconds) in &sizes {
+        let size = Size::measure(&tools, plan, *seconds, &contenders)?;
+        bars.sizes(&size);
+        captures.push(size);
+    }
+    let idle = if args.idle > 0.0 {
+        let idle = Idle::measure(&tools, IDLE_HZ, args.idle)?;
+        bars.idle(&idle);
+        Some(idle)
+    } else {
+        None
+    };
     let folded = if args.fold > 0.0 {
         folding::measure(&args, &tools, perf.is_some())?
     } else {
         Value::Null
     };
+    bars.reporting(&folded);
+    bars.print();
 
     let all = json!({
         "machine": facts,
@@ -233,10 +288,13 @@ fn main() -> Result<()> {
         "command": std::env::args().collect::<Vec<_>>(),
         "parameters": {
             "rounds": args.rounds, "window_seconds": args.window, "recorded_seconds": run::recorded(args.window),
-            "event": args.event,
+            "event": args.event, "fold_rounds": args.fold_rounds,
         },
         "recording": results,
+        "sizes": captures,
+        "idle": idle,
         "reporting": folded,
+        "bars": bars.json(),
     });
     fs::write(&args.output, serde_json::to_string_pretty(&all)? + "\n")?;
     say(&format!(
