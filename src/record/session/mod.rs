@@ -189,6 +189,9 @@ struct Session<'a> {
     began: Instant,
     next_flush: Instant,
     next_segment: Instant,
+    /// Nothing has been flushed yet: what comes first (tables of mapped files, of the capture) takes code that is not needed
+    /// later.
+    is_starting: bool,
 }
 
 /// Samples until something ends it, and closes the capture.
@@ -249,6 +252,7 @@ fn record(
         began,
         next_flush: began + FLUSH,
         next_segment: began + SEGMENT,
+        is_starting: true,
         setup,
     }
     .run();
@@ -505,7 +509,11 @@ impl Session<'_> {
             self.live.say(&format!("warning: {text}"));
         }
         self.govern(now)?;
-        self.write_aid(false)
+        self.write_aid(false)?;
+        if std::mem::take(&mut self.is_starting) {
+            own_code::give_back();
+        }
+        Ok(())
     }
 
     /// Writes what names need beside samples, of all that has been flushed. Where one kind fails the others are tried all the

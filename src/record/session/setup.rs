@@ -84,7 +84,7 @@ impl Setup {
         let ring_bytes = options
             .ring_bytes
             .unwrap_or_else(|| ring_size(rate, event, copies));
-        let config = Config {
+        let mut config = Config {
             filter: filter(found, command, options.inherit)?,
             skip_idle: !options.idle,
             measured: options.cpu_limit.is_some(),
@@ -101,15 +101,18 @@ impl Setup {
             say(text.clone());
             degraded.push(text);
         };
-        let mut program = match Program::load(&config) {
+        let mut loaded = Program::load(&config);
+        if config.chains && loaded.is_err() {
+            config.chains = false;
+            loaded = Program::load(&config);
+        }
+        let mut program = match loaded {
             // What copies stacks needs more of the kernel.
             Err(_) if copies && options.unwind == Unwind::Auto => {
                 copies = false;
                 warn("this kernel cannot copy stacks (5.15 can): user stacks are walked along frame pointers".into());
-                Program::load(&Config {
-                    window: 0,
-                    ..config
-                })?
+                config.window = 0;
+                Program::load(&config)?
             }
             loaded => loaded?,
         };
