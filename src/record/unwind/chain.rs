@@ -82,7 +82,7 @@ mod tests {
             frames
                 .iter()
                 .zip(ups)
-                .map(|((_, back), up)| back | up / 8 << BITS),
+                .map(|((_, back), up)| back | ((up / 8) << BITS)),
         );
         words.extend([above.0, above.1.len() as u64 * 8]);
         words.extend_from_slice(above.1);
