@@ -111,6 +111,7 @@ static __always_inline __u32 group_number(struct task_struct *task, enum pid_typ
 	return BPF_CORE_READ(pid, numbers[0].nr);
 }
 
+#define RECORD_HEAD 8 /* bytes of the kernel before each record of a ring */
 #define NS_PER_TICK 10000000 /* USER_HZ is 100 everywhere */
 
 static __always_inline struct process process_of(struct task_struct *task)
@@ -473,6 +474,12 @@ static __always_inline long copy_user(struct bpf_perf_event_data *ctx, struct us
 }
 #endif
 
+/* Whether a record of so many bytes is the one that fills a ring, in which some wait, up to a mark. */
+static __always_inline int passes(__u64 mark, __u64 waiting, __u64 bytes)
+{
+	return waiting < mark && waiting + ((bytes + RECORD_HEAD + 7) & ~7ULL) >= mark;
+}
+
 static __always_inline void take(struct bpf_perf_event_data *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -573,9 +580,11 @@ static __always_inline void take(struct bpf_perf_event_data *ctx)
 			head->user_frames = size < 0 ? -1 : (__u64)size / sizeof(__u64);
 	}
 
-	/* Wake the recorder once, by the sample that fills the ring past the mark. */
+	/* Wake the recorder by the sample that fills the ring past the mark, and once more by that which fills half of what is then
+	 * left. What the kernel adds to a record counts, too: a mark that is passed unseen wakes nobody. */
 	if (bpf_ringbuf_output(ring, head, bytes,
-			       waiting < config.wake_bytes && waiting + bytes >= config.wake_bytes
+			       passes(config.wake_bytes, waiting, bytes) ||
+					       passes((config.wake_bytes + config.ring_bytes) / 2, waiting, bytes)
 				       ? BPF_RB_FORCE_WAKEUP
 				       : BPF_RB_NO_WAKEUP))
 		add(COUNT_RING_FULL, counts_for);
