@@ -43,8 +43,8 @@ impl<'a> Chain<'a> {
     /// The words at `address`, if they are of these frames.
     pub fn read<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut words = [0; N];
-        for (word, at) in words.iter_mut().zip((address..).step_by(8)) {
-            *word = self.word(at)?;
+        for (word, number) in words.iter_mut().zip(0u64..) {
+            *word = self.word(address.checked_add(number * 8)?)?;
         }
         Some(words)
     }
