@@ -220,14 +220,14 @@ fn expected_hz(rate: Rate, event: Event) -> u64 {
     }
 }
 
-/// Room for about a second of usual stacks, half of one when they are copied, and for a tenth of a second of large copies at the default
+/// Room for about a second of usual stacks, a tenth of one when they are copied, and for a tenth of a second of large copies at the default
 /// rate: the recorder comes when half of it is full, but may be kept from it. All of a ring is memory of the kernel and counts as
 /// memory of ours, there is one for each CPU, and what does not stay in caches costs both sides time. Copies get smaller before
 /// anything is lost.
 fn ring_size(rate: Rate, event: Event, copies: bool) -> u32 {
     let (usual, least, most) = match copies {
         false => (512, 256 << 10, 2 << 20),
-        true => (1024, 1 << 20, 2 << 20),
+        true => (400, 1 << 20, 4 << 20),
     };
     let bytes = expected_hz(rate, event)
         .saturating_mul(usual)
